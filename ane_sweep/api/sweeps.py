@@ -243,6 +243,6 @@ def _joined(names: Any) -> str:
 
 def get(run: str, folder: "str | os.PathLike[str]", out: "str | os.PathLike[str] | None") -> list[Path]:
     place = outputs_folder(None if out is None else os.fspath(out))
-    one = delivery.one(sides.side(place, run).records, run)
+    one = delivery.select_cell(sides.side(place, run).records, run)
     with open_store(place, writes=False) as store:
         return delivery.deliver(one, store, Path(folder))

@@ -1,1 +1,1 @@
-"""A sweep as one file that merges into another store once."""
+"""Bundles: a finished sweep as one file, which another store merges only once."""

@@ -1,12 +1,12 @@
 """A finished sweep as one portable file: `ane-sweep export [RUN] FILE`, `ane-sweep import FILE`.
 
-A zip of manifest.json, records.jsonl, run.json and, where it was looked for, drift.json; same sweep, same bytes.
+The file is a zip of manifest.json, records.jsonl, run.json and, if drift was tested, drift.json; same sweep, same bytes.
 
     manifest.json   {format, schema, sweep, host, records, finished, files: [{name, bytes, sha256}]}
 
-No artifacts, no logs, and nothing that names a person or a machine: names.py takes that away, and `host` is a salted
-digest: bundles of one outputs folder show that they come from one machine, and nobody can find out which (the salt
-stays in that folder). Reading trusts nothing: see `read`.
+A bundle holds no artifacts, no logs, and no name of a person or a machine: names.py removes names, and `host` is a salted
+digest. Bundles of one outputs folder show that they come from one machine, but not which (the salt stays in that
+folder). Reading trusts nothing in the file: see `read`.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, Runtim
 
 @dataclass
 class Bundle:
-    """What a file holds, checked."""
+    """The checked content of a bundle file."""
 
     manifest: form.Manifest
     records: list[Record]
@@ -57,12 +57,12 @@ class Bundle:
 
     @property
     def identity(self) -> str:
-        """The sweep on the machine that ran it: the same in every export of it."""
+        """Return the name of the sweep on the machine that ran it, which is the same in every export."""
         return f"{self.manifest.sweep}@{self.manifest.host}"
 
 
 def export(run_folder: Path, target: Path, out: Path) -> int:
-    """Write the bundle of a run; returns its number of records. Raises StoreError where the file cannot be written."""
+    """Write the bundle of a run and return its number of records. Raises StoreError if the file cannot be written."""
     records = read_records(run_folder)
     info = disk.read_json(run_folder / RUN) or {}
     kept = ("stamp", "command", "axes", "cells", "started", "finished")
@@ -91,7 +91,7 @@ def export(run_folder: Path, target: Path, out: Path) -> int:
 
 
 def _write(target: Path, contents: dict[str, bytes]) -> None:
-    """Write the zip to the user's path; no times, owners or orders of the moment in it."""
+    """Write the zip to the user's path, without times or owners, so that the same sweep gives the same bytes."""
     try:
         with open_user_file(target) as aside:
             with zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
@@ -114,7 +114,7 @@ def seal(path: Path) -> None:
 
 
 def _digest(file: BinaryIO) -> bytes:
-    """sha256 in hex of an open file but for its seal."""
+    """Return the sha256 in hex of an open file without its seal."""
     left, digest = os.fstat(file.fileno()).st_size - SEAL_BYTES, hashlib.sha256()
     file.seek(0)
     while left > 0 and (part := file.read(min(left, 1 << 20))):
@@ -124,7 +124,7 @@ def _digest(file: BinaryIO) -> bytes:
 
 
 def host_id(out: Path) -> str:
-    """16 hex digits for this machine, salted with a secret of the outputs folder."""
+    """Return 16 hex digits for this machine, salted with a secret of the outputs folder."""
     salted = "\0".join([_salt(out), host.digest(), socket.gethostname()])
     return hashlib.sha256(salted.encode()).hexdigest()[:16]
 
@@ -146,19 +146,19 @@ def _salt(out: Path) -> str:
 def read(path: Path) -> Bundle:
     """Open and check a bundle. Raises StoreError with the reason, before anything was written anywhere.
 
-    The seal tells accidents, not intent, so nothing else relies on it: only the names of CONTENTS are read, each at most
-    as far as the manifest says it goes, none is ever unpacked to disk under a name of its own, and every byte of them
-    is under a checksum.
+    The seal detects accidents, not intent, so no other check relies on it: only the names of CONTENTS are read, each up
+    to the length that the manifest states, no file is unpacked to disk under its name in the zip, and a checksum covers
+    every byte.
     """
     try:
         with untrusted.open_file(path, MOST_FILE_BYTES) as file:
             digest = _digest(file)
             if file.read(SEAL_BYTES + 1) != SEAL + digest:
-                raise StoreError(_unsealed(file))
+                raise StoreError(_explain_broken_seal(file))
             with zipfile.ZipFile(file) as archive:
                 manifest = _manifest(archive)
                 contents = {item.name: _content(archive, item) for item in manifest.files}
-        return _checked(manifest, contents)
+        return _check_contents(manifest, contents)
     except StoreError as error:
         raise StoreError(f"{path}: refused: {error}") from error
     except FileNotFoundError:
@@ -167,7 +167,7 @@ def read(path: Path) -> Bundle:
         raise StoreError(f"{path}: refused: no whole bundle ({_words(error)}); export it again") from error
 
 
-def _unsealed(file: BinaryIO) -> str:
+def _explain_broken_seal(file: BinaryIO) -> str:
     file.seek(0)
     if file.read(4) != b"PK\x03\x04":
         return "it is no file that `ane-sweep export` wrote"
@@ -185,8 +185,8 @@ def _manifest(archive: zipfile.ZipFile) -> form.Manifest:
         raise StoreError(
             f"it must hold {MANIFEST}, {FILE_NAME} and {RUN} once each; it holds {', '.join(names) or 'nothing'}"
         )
-    with _told(MANIFEST):
-        plain = form.parsed(_bounded(archive, MANIFEST, MANIFEST_BYTES).decode())
+    with _name_place(MANIFEST):
+        plain = form.parse_json(_unpack(archive, MANIFEST, MANIFEST_BYTES).decode())
     if not isinstance(plain, dict) or plain.get("format") != FORMAT:
         raise StoreError(f"its manifest is not one of {FORMAT}")
     if not isinstance(plain.get("schema"), int) or plain["schema"] > SCHEMA:
@@ -203,14 +203,14 @@ def _manifest(archive: zipfile.ZipFile) -> form.Manifest:
 
 
 def _content(archive: zipfile.ZipFile, item: form.Part) -> bytes:
-    content = _bounded(archive, item.name, item.bytes)
+    content = _unpack(archive, item.name, item.bytes)
     if len(content) != item.bytes or hashlib.sha256(content).hexdigest() != item.sha256:
         raise StoreError(f"{item.name} is not what was exported: its checksum differs")
     return content
 
 
-def _bounded(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
-    """A file of the archive, unpacked no further than it may be, whatever its header claims."""
+def _unpack(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
+    """Return a file of the archive, unpacked to at most `most` bytes, as its header may lie."""
     with archive.open(name) as file:
         content = file.read(most + 1)
     if len(content) > most:
@@ -218,31 +218,32 @@ def _bounded(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     return content
 
 
-def _checked(manifest: form.Manifest, contents: dict[str, bytes]) -> Bundle:
+def _check_contents(manifest: form.Manifest, contents: dict[str, bytes]) -> Bundle:
     lines = [(n, line) for n, line in enumerate(contents[FILE_NAME].split(b"\n"), 1) if line.strip()]
     records = [_record(line, f"line {n} of {FILE_NAME}") for n, line in lines]
     if len(records) != manifest.records or not records:
         raise StoreError(f"it has {len(records)} records, its manifest says {manifest.records}")
     if len({record.cell_key for record in records}) != len(records):
         raise StoreError("it has two records of one cell")
-    with _told(RUN):
-        info = form.read(form.Run, form.parsed(contents[RUN].decode()))
+    with _name_place(RUN):
+        info = form.read(form.Run, form.parse_json(contents[RUN].decode()))
     found = None
     if DRIFT in contents:
-        with _told(DRIFT):
-            found = form.read(Drift, form.parsed(contents[DRIFT].decode()))
+        with _name_place(DRIFT):
+            found = form.read(Drift, form.parse_json(contents[DRIFT].decode()))
     return Bundle(manifest, records, info, found)
 
 
 def _record(line: bytes, where: str) -> Record:
     if len(line) > MOST_RECORD_BYTES:
         raise StoreError(f"{where} is longer than {MOST_RECORD_BYTES >> 20} MiB")
-    with _told(where):
-        return form.record(form.parsed(line.decode()), where)
+    with _name_place(where):
+        return form.record(form.parse_json(line.decode()), where)
 
 
 @contextlib.contextmanager
-def _told(where: str) -> Iterator[None]:
+def _name_place(where: str) -> Iterator[None]:
+    """Put the place into the message of a StoreError raised inside."""
     try:
         yield
     except StoreError as error:

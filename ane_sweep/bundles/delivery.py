@@ -1,4 +1,4 @@
-"""A cell's program out of the cache, in a folder of the user's own: its packages, and README.md, which says how to load them."""
+"""Delivery of a cell's program from the cache to a user's folder: its packages, and a README.md on how to load them."""
 
 import os
 import shutil
@@ -19,8 +19,8 @@ _SWIFT = {"all": "all", "cpu_only": "cpuOnly", "cpu_and_gpu": "cpuAndGPU", "cpu_
 _TYPES = {65552: "float16", 65568: "float32", 65600: "float64", 131104: "int32", 131080: "int8"}  # FeatureTypes.proto
 
 
-def one(records: list[Record], word: str) -> Record:
-    """The cell that a word means. Raises ConfigError with the words that tell several apart."""
+def select_cell(records: list[Record], word: str) -> Record:
+    """Return the only cell that a word selects. If it selects several, raise ConfigError with words for each of them."""
     if len(records) == 1:
         return records[0]
     run = word.partition(":")[0]
@@ -32,12 +32,14 @@ def one(records: list[Record], word: str) -> Record:
 
 
 def deliver(record: Record, store: Store, target: Path) -> list[Path]:
-    """Copy a cell's packages into a folder that is not there yet, or empty: all of them or nothing. Returns them in the
-    order in which they run. Raises ConfigError, StoreError."""
+    """Copy a cell's packages into a new or empty folder, all of them or none, and return them in the order they run.
+
+    Raises ConfigError, StoreError.
+    """
     if os.path.lexists(target) and (target.is_symlink() or not target.is_dir() or any(target.iterdir())):
         what = "is a link" if target.is_symlink() else "is there already and not empty"
         raise ConfigError(f"{target}: {what}; give a folder that is to be made")
-    artifact = program(record, store)
+    artifact = find_program(record, store)
     names = [path.name for path in package.program_paths(artifact)]
     try:
         target.absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -57,8 +59,8 @@ def deliver(record: Record, store: Store, target: Path) -> list[Path]:
     return [target / name for name in names]
 
 
-def program(record: Record, store: Store) -> Path:
-    """The artifact that was timed: the last of the stages that leave a program, as a package and not compiled."""
+def find_program(record: Record, store: Store) -> Path:
+    """Return the timed artifact as an uncompiled package: that of the last stage that leaves a program."""
     made = [one for one in record.stages if "program" in ALL[one.stage].leaves and not ALL[one.stage].on_coreml]
     again = f"the command of {record.sweep} makes it (`ane-sweep list` shows the command)"
     if not made or any(one.status not in ("ok", "cached") or one.key is None for one in made):

@@ -1,10 +1,10 @@
-"""What arrives from elsewhere: checked once, whole, before anything of it is used or written.
+"""Checks of imported data: all of a bundle is checked once, before any part of it is used or written.
 
-    parsed   text -> JSON value, no deeper, longer or larger than anything that a sweep writes
-    read     that value as what it should be: a Manifest, a Run, a Drift
-    record   a line of records.jsonl as a Record: the types that our own disk is read with, and what nobody's sweep writes
+    parse_json  text -> JSON value, no deeper, longer or larger than anything that a sweep writes
+    read        a JSON value -> a Manifest, a Run, a Drift
+    record      a line of records.jsonl -> a Record: the types of our own records, and limits that every sweep keeps
 
-All raise StoreError, which says where and what.
+All raise StoreError, which names the place and the fault.
 """
 
 import json
@@ -28,8 +28,8 @@ EARLIEST = datetime(2020, 1, 1, tzinfo=UTC)
 T = TypeVar("T")
 
 
-def parsed(text: str) -> Any:
-    """Strict JSON."""
+def parse_json(text: str) -> Any:
+    """Return the value of a strict JSON text. Raises StoreError for other text, or beyond the limits of this module."""
     try:
         value = json.loads(text, parse_constant=disk.no_constant)
     except RecursionError:
@@ -45,7 +45,7 @@ def parsed(text: str) -> Any:
 
 
 def _parts(value: Any) -> list[Any]:
-    """What a value holds. Raises StoreError where the value itself is beyond the limits."""
+    """Return the values inside a dict or list. Raises StoreError if the value is beyond the limits."""
     if isinstance(value, dict):
         for name in value:
             _check_text(name, LONGEST_NAME)
@@ -71,7 +71,7 @@ def _check_text(text: str, most: int) -> None:
 
 
 class Request(TypedDict, total=False):
-    """What of a record's `cell` is relied on."""
+    """The fields of a record's `cell` that later code relies on."""
 
     family: str
     size: str
@@ -86,7 +86,7 @@ class Asked(Request):
 
 
 class Realised(TypedDict, total=False):
-    """What of a record's `realised` is relied on."""
+    """The fields of a record's `realised` that later code relies on."""
 
     runtime: str | None
     compute_units: str | None
@@ -102,7 +102,7 @@ class Realised(TypedDict, total=False):
 
 
 class Host(TypedDict, total=False):
-    """What of a record's `host` is relied on."""
+    """The fields of a record's `host` that later code relies on."""
 
     chip: str | None
     stand_in: str | None
@@ -110,7 +110,7 @@ class Host(TypedDict, total=False):
 
 
 class Mappings(TypedDict):
-    """The parts of a record that may hold more than anybody relies on."""
+    """The parts of a record that may have further fields, which no code relies on."""
 
     cell: Asked
     realised: Realised
@@ -128,7 +128,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Manifest:
-    """manifest.json of a bundle; its format and schema are looked at first."""
+    """manifest.json of a bundle; its format and schema are checked first."""
 
     sweep: File
     host: File
@@ -154,7 +154,7 @@ class Run:
 
 
 def record(plain: Any, where: str) -> Record:
-    """A parsed line as a record that a sweep can have written."""
+    """Return a parsed line as a Record. Raises StoreError if no sweep can have written it."""
     found = Record.from_dict(plain, where)  # its own words for another schema
     parts = vars(found)
     read(Mappings, {name: parts[name] for name in ("cell", "realised", "host")})
@@ -173,18 +173,18 @@ def record(plain: Any, where: str) -> Record:
 
 
 def read(kind: type[T], value: Any) -> T:
-    """A value as what it should be."""
+    """Convert a JSON value to a type. Raises StoreError if it does not fit."""
     try:
         return conversion.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise StoreError(f"{told(error)}; no sweep writes that") from error
+        raise StoreError(f"{describe_error(error)}; no sweep writes that") from error
 
 
-def told(error: msgspec.ValidationError) -> str:
-    """Where and what, `metrics[0].value: Expected ...`."""
-    said, _, where = str(error).partition(" - at `$")
-    where = where.rstrip("`").lstrip(".")
-    return f"{where[:200]}: {said[:200]}" if where else said[:200]
+def describe_error(error: msgspec.ValidationError) -> str:
+    """Return a validation error as place and fault: `metrics[0].value: Expected ...`."""
+    fault, _, place = str(error).partition(" - at `$")
+    place = place.rstrip("`").lstrip(".")
+    return f"{place[:200]}: {fault[:200]}" if place else fault[:200]
 
 
 def _check_moment(name: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Bundles into an outputs folder: each sweep once, however often and in whatever order its exports arrive."""
+"""Import bundles into an outputs folder: each sweep once, however often and in any order its exports arrive."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,10 +22,11 @@ WORST = 3
 
 @dataclass
 class Merged:
-    """What an import comes to: the run's folder, how many records are new, replaced by a later export, or known, and
-    what the folder will hold; `records` is empty where it stays as it is.
+    """The result of an import: the run's folder, its future content, and numbers of records that are new, replaced or known.
 
-    disputed   records that differ from those there, of an export that ended at the same moment: see `_better`
+    replaced   records that a later export changed
+    disputed   records that differ from those in the folder, of an export that ended at the same moment: see `_better`
+    records    all records that the folder will hold; empty if the folder does not change
     """
 
     folder: Path
@@ -39,9 +40,9 @@ class Merged:
 
 
 def take_in(given: Bundle, out: Path) -> Merged:
-    """Put a bundle's records where `report`, `compare` and `log` find them, with a report.
+    """Import a bundle's records for `report`, `compare` and `log`, and write their report.
 
-    Nothing is written before all of it is made: what cannot be reported is not taken in.
+    The report is made before anything is written: records that cannot be reported are not imported.
     """
     merged = merge(given, out)
     if merged.records:
@@ -52,10 +53,10 @@ def take_in(given: Bundle, out: Path) -> Merged:
 
 
 def merge(given: Bundle, out: Path) -> Merged:
-    """What a bundle adds to an outputs folder; writes nothing.
+    """Return the result of merging a bundle into an outputs folder, without writing it.
 
-    The same sweep of the same machine is merged into the run it became before, or into the very run that was exported;
-    a sweep of another machine that has the same stamp gets a name of its own.
+    The same sweep of the same machine is merged into the run of its earlier import, or into the run that was exported;
+    another machine's sweep with the same stamp gets a new name.
     """
     folder = _own_run(given, out) or _imported_run(given, out) or _new_folder(given, out)
     before = {record.cell_key: record for record in read_records(folder)} if (folder / FILE_NAME).exists() else {}
@@ -84,7 +85,7 @@ def merge(given: Bundle, out: Path) -> Merged:
 
 
 def write(merged: Merged) -> None:
-    """Leave records.jsonl, drift.json, and last run.json: without it the folder is no run, and an import made anew."""
+    """Write records.jsonl, drift.json, and run.json last: a folder without it is no run, and its import is repeated."""
     write_records(merged.folder, merged.records)
     if merged.drift is not None:
         disk.write_json(merged.folder / bundle.DRIFT, msgspec.to_builtins(merged.drift))
@@ -92,8 +93,10 @@ def write(merged: Merged) -> None:
 
 
 def _better(before: Record | None, arrived: Record) -> Record:
-    """Return one of two records of a cell whose exports ended at the same moment: by status, then by their text, so that
-    the order in which they arrive decides nothing."""
+    """Return the better of two records of a cell whose exports ended at the same moment.
+
+    Their status decides, then their text, so that the order of arrival does not matter.
+    """
     both = [one for one in (before, arrived) if one is not None]
     return max(both, key=lambda one: (-STATUSES.get(one.status, WORST), one.to_json()))
 
@@ -106,7 +109,7 @@ def _moment(text: Any) -> float:
 
 
 def _own_run(given: Bundle, out: Path) -> Path | None:
-    """The run that the bundle was exported from, if this is the folder it left and the machine it ran on."""
+    """Return the run that the bundle was exported from, if it is in this folder and ran on this machine."""
     folder = out / "runs" / given.manifest.sweep
     if not (out / bundle.SALT).exists() or not (folder / FILE_NAME).is_file():
         return None
@@ -127,12 +130,12 @@ def _new_folder(given: Bundle, out: Path) -> Path:
 
 
 def _is_half(folder: Path) -> bool:
-    """Whether an import that was killed, or met a full disk, left this: neither run.json nor the tasks of a run made here."""
+    """Return True for the remains of an interrupted import: neither run.json nor the tasks of a run made here."""
     return folder.is_dir() and not (folder / bundle.RUN).exists() and not (folder / "tasks").exists()
 
 
 def _info(given: Bundle, folder: Path) -> dict[str, Any]:
-    """run.json of an imported sweep. Its plan key is nobody's, so no command ever goes on with it."""
+    """Return run.json of an imported sweep. No plan has its plan key, so no command ever resumes it."""
     return {
         "schema": runs.SCHEMA,
         "stamp": folder.name,

@@ -1,9 +1,9 @@
-"""Names that stay here when a sweep leaves as a bundle: of people, machines, workers of a fleet, addresses and buckets.
+"""Removal of names from exported sweeps: people, machines, workers of a fleet, addresses and buckets.
 
-    scrubbed    a text without secrets, folders, addresses of anything but web pages, and this host's name
-    Names       what one run knows by name; `hide` takes that out of a text as well
+    scrub    removes secrets, folders, addresses of anything but web pages, and this host's name from a text
+    Names    the names in one run; `hide` removes them from a text as well
 
-A worker is told apart by an alias that the exporting folder's salt makes, so every export of that folder has the same one.
+A worker gets an alias made with the exporting folder's salt, so it is the same in every export of that folder.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ HOST = "a-host"
 SHORTEST = 3  # letters of a name that is looked for in sentences
 
 
-def scrubbed(text: str) -> str:
+def scrub(text: str) -> str:
     """Return a text without secrets, in which absolute paths are cut to their last part, an address of anything but a web
     page to its scheme, and the names of this host and of hosts in private networks are gone."""
     text = outward.mask_private(text)
@@ -65,7 +65,7 @@ def _host_names(name: str) -> re.Pattern[str]:
 
 @dataclass
 class Names:
-    """Worker's name -> its alias, and the hosts and buckets that a run's addresses name."""
+    """Aliases by worker's name, and the hosts and buckets in a run's addresses."""
 
     workers: dict[str, str] = field(default_factory=dict)
     hosts: set[str] = field(default_factory=set)
@@ -79,8 +79,8 @@ class Names:
         self.pattern = re.compile(rf"(?<![\w.-])({words})(?::\d+)?(?![\w-])" if words else r"(?!)")
 
     def hide(self, text: str) -> str:
-        """Return a text as it may leave. A word that stands alone is left: it may be a model that is called as a worker is."""
-        text = scrubbed(text)
+        """Return a text without the run's names. A single word stays: it may be a model with the name of a worker."""
+        text = scrub(text)
         if "://" in text:
             text = _ADDRESS.sub(lambda found: f"{found[1]}://..." if _host(found[0]) in self.hosts else found[0], text)
         if " " in text or ":" in text or text.startswith("machine="):
@@ -88,7 +88,7 @@ class Names:
         return text
 
     def rename(self, record: Record) -> None:
-        """Put the aliases where a record names a worker as such."""
+        """Replace workers' names by their aliases in the fields of a record that name a worker."""
         places = ((record.host, "worker"), (record.realised, "machine"), (record.cell, "machine"))
         for values, name in places:
             if values.get(name) in self.workers:

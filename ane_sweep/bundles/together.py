@@ -1,7 +1,7 @@
-"""Runs of several machines as one table and one report, cell by cell: `ane-sweep report m1.zip m2.zip`.
+"""One table and one report for runs of several machines, cell by cell: `ane-sweep report m1.zip m2.zip`.
 
-A row is a request, a column a machine. Every figure is the one that its own machine measured; nothing is tested, ranked or
-pooled across machines, which `compare --across-hosts` says more of.
+A row is a request, a column a machine. Each machine measured its own figures; none are tested, ranked or pooled across
+machines. `compare --across-hosts` compares figures that do not depend on the host.
 """
 
 import json
@@ -18,7 +18,7 @@ from ane_sweep.report import blocks, document, figures, table, views
 from ane_sweep.report.blocks import Grid, Para, Plots, Section
 from ane_sweep.terminal import count
 
-AXIS = "host"  # what tells the records of several machines apart in one report
+AXIS = "host"  # the axis that distinguishes records of several machines in one report
 NOTE = (
     "Each machine's column is what was measured on that machine. Timings of several machines are never tested as those of one "
     "host, and no ranking here goes across them; `ane-sweep compare A B --across-hosts` says what changed in what no host "
@@ -29,26 +29,31 @@ ROWS = 40  # of the picture; the table has all
 
 @dataclass
 class Machines:
-    """Several machines: `names` of the columns, and each request's label and its record on each, or None."""
+    """Results of several machines: the column names, and for each request its label and its record (or None) on each."""
 
     names: list[str]
     rows: list[tuple[str, list[Record | None]]]
 
 
 def is_bundle(word: str) -> bool:
-    """Whether a word names a file that `ane-sweep export` could have written, rather than a run."""
+    """Return True if a word names a file that `ane-sweep export` could have written, rather than a run."""
     path = folders.user_path(word)
     return path.is_file() and path.name != "records.jsonl"
 
 
 def records(out: Path, word: str) -> list[Record]:
-    """Those of a bundle, which is read and not taken in, or of a run or a selection of its cells. Raises StoreError, RunNotFound,
-    ConfigError."""
+    """Return the records of a bundle, which is read but not imported, or of a run or a selection of its cells.
+
+    Raises StoreError, RunNotFound, ConfigError.
+    """
     return bundle.read(folders.user_path(word)).records if is_bundle(word) else sides.side(out, word).records
 
 
 def together(out: Path, words: list[str]) -> Machines:
-    """The machines of several files or runs. Raises ConfigError where one of them has a request twice, or all are one machine."""
+    """Group several files or runs by machine.
+
+    Raises ConfigError if one of them has a request twice, or if all come from one machine.
+    """
     found: list[tuple[str, str, list[Record]]] = []  # word, name, records
     for word in words:
         groups: dict[str, list[Record]] = {}
@@ -82,7 +87,9 @@ def _name(record: Record) -> str:
 
 
 def grid(found: Machines) -> Grid:
-    """A row a cell: each machine's milliseconds, then what every machine has alike once, else one column each."""
+    """Return the table with one row for each cell: each machine's milliseconds, then one column for figures that all
+    machines share, else one column for each machine.
+    """
     parts = [(f"{name}: ms", [_latency(row[n]) for _, row in found.rows], True) for n, name in enumerate(found.names)]
     for head, text in (("PSNR dB", _psnr), ("package MB", _size), (table.VERDICT, _verdict), ("status", _status)):
         columns = [[text(row[n]) for _, row in found.rows] for n in range(len(found.names))]
@@ -122,7 +129,7 @@ def _status(record: Record | None) -> str:
 
 
 def as_text(found: Machines) -> str:
-    """For a terminal or a pipe."""
+    """Return the table as text for a terminal or a pipe."""
     made = grid(found)
     right = {n for n, numeric in enumerate(made.numeric) if numeric}
     lines = [_head(found), "", tables.aligned(made.rows, heads=made.heads, right=right), "", NOTE]
@@ -140,7 +147,7 @@ def as_markdown(found: Machines) -> str:
 
 
 def as_json(found: Machines) -> str:
-    """An array: each cell's label, and by machine its record or null."""
+    """Return a JSON array with each cell's label, and its record (or null) by machine."""
     rows = [
         {"cell": label, "machines": {n: r and r.to_dict() for n, r in zip(found.names, row)}}
         for label, row in found.rows
@@ -149,7 +156,7 @@ def as_json(found: Machines) -> str:
 
 
 def report(found: Machines) -> tuple[document.Sweep, list[Section]]:
-    """One report of all: the table of machines first, then every section as of one sweep in which the machine is an axis."""
+    """Return one report of all machines: their table first, then the sections of one sweep in which the machine is an axis."""
     sweep_names = dict.fromkeys(r.sweep for _, row in found.rows for r in row if r is not None)
     marked = [
         replace(record, cell={AXIS: name, **record.cell}, sweep=" and ".join(sweep_names))

@@ -30,7 +30,7 @@ _RAN = ("ok", "degraded")
 
 @dataclass(frozen=True)
 class Rates:
-    """Milliseconds a call, FLOP a ms, bytes a ms; None for a rate that the times do not determine."""
+    """Rates of the Neural Engine: ms a call, FLOP a ms, bytes a ms; None for a rate that the times do not determine."""
 
     dispatch: float
     flop: float | None

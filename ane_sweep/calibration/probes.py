@@ -16,7 +16,7 @@ _TABLE = Path(__file__).parent / "probes.csv"
 
 @dataclass(frozen=True)
 class Probe:
-    """One question; `minutes` is a guess for a Mac without anything in the cache."""
+    """One question to this chip; `minutes` is a guess for a Mac with an empty cache."""
 
     name: str
     asks: str

@@ -1,4 +1,4 @@
-"""The probes as one sweep of this machine's Core ML, whose rows are stored and bundled to be sent in."""
+"""Run the probes as one sweep of this machine's Core ML, store its rows, and bundle it to be sent in."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,7 +38,7 @@ def find_chip() -> str | None:
 
 
 def words_for_host(tiny: bool, more: list[str]) -> list[str]:
-    """Return the words of the sweep on this host; off a Mac, those of a Mac with predictions for the default chips."""
+    """Return the words of the sweep on this host; for a host that is no Mac, they predict the default chips."""
     mine = find_chip()
     return probes.sweep_words(mine if mine in chips.published() else None, tiny, more)
 

@@ -85,7 +85,7 @@ def make_compute_plan(path: Path, compute_units: str) -> Any:
         raise RuntimeError(
             f"MLComputePlan needs ane_sweep.placement, which predicts where ops run and is not here ({error})"
         ) from error
-    prediction = predict.predict_chain([programs.of(package)], chips.get(CHIP), UNITS[compute_units])
+    prediction = predict.predict_chain([programs.describe_package(package)], chips.get(CHIP), UNITS[compute_units])
     rows = {structure.OperationKey(row.site.function, row.site.name): row for row in prediction.rows}
     warnings.warn(
         f"this compute plan is predicted for {CHIP} by ane_sweep.placement; Core ML was not asked",

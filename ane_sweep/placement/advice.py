@@ -1,4 +1,4 @@
-"""What to change in a model so that it takes less time on the ANE, what saves most first."""
+"""Advice on changes that make a model faster on the ANE, the largest saving first."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -33,7 +33,7 @@ def advise(rows: Sequence[Any], gates: Sequence[Gate], flexible: Sequence[Any], 
 
 
 def _by_rule(rows: Sequence[Any], saves: Saves) -> list[str]:
-    """What to do about ops that rules keep off the ANE; integer ops that only feed a lookup go with it."""
+    """Return advice about the ops that rules keep off the ANE; integer ops that only feed a lookup count with that lookup."""
     by_rule: dict[str, list[Any]] = {}
     with_lookup = _only_for_lookups(rows)
     feeding = [row for place, row in enumerate(rows) if place in with_lookup]
@@ -59,7 +59,7 @@ def _ops(count: int) -> str:
 
 
 def _only_for_lookups(rows: Sequence[Any]) -> set[int]:
-    """Places of integer ops whose results end in a lookup's indices: they go when the lookup goes."""
+    """Return the places of integer ops whose results end in a lookup's indices: they go when the lookup goes."""
     wanted: set[int] = set()
     used_elsewhere: set[int] = set()
     found: set[int] = set()
@@ -77,7 +77,7 @@ def _only_for_lookups(rows: Sequence[Any]) -> set[int]:
 
 
 def _vocabulary(rows: Sequence[Any]) -> list[str]:
-    """A projection onto a vocabulary for every token, where mostly one token is wanted."""
+    """Return advice about a projection onto a vocabulary for every token: mostly only the last token is needed."""
     for row in rows:
         width = _projected(row.site)
         if width >= WIDE_VOCABULARY and row.site.outputs[0].elements // width > 1:
@@ -90,7 +90,7 @@ def _vocabulary(rows: Sequence[Any]) -> list[str]:
 
 
 def _projected(site: Any) -> int:
-    """How many numbers a projection's weight makes out of each of its inputs; 0 for what is none."""
+    """Return the output width of a projection by a constant weight, or 0 if the op is not a projection."""
     weight = site.tensor("y" if site.type == "matmul" else "weight")
     if site.type not in _HEADS or weight is None or not weight.const or not site.outputs:
         return 0
@@ -102,7 +102,10 @@ def _projected(site: Any) -> int:
 
 
 def _ranges(flexible: Sequence[Any]) -> list[str]:
-    """Apple's engineers say it (developer forums, thread 724930), and coremltools#2370 measured it."""
+    """Return advice about inputs that take a range of shapes.
+
+    Apple's engineers give it (developer forums, thread 724930), and coremltools#2370 measured it.
+    """
     names = ", ".join(one.name for one in flexible if one.kind == "range")
     if not names:
         return []
@@ -129,7 +132,7 @@ def _padded_rows(rows: Sequence[Any]) -> list[str]:
 
 
 def _row_bytes(tensor: Any) -> tuple[int, int]:
-    """Bytes of one row, and what it takes on the ANE."""
+    """Return the bytes of one row, without and with the padding of the ANE."""
     row = tensor.bytes // tensor.elements * (tensor.shape[-1] or 1)
     return row, -(-row // ROW_BYTES) * ROW_BYTES
 

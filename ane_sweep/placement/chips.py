@@ -1,4 +1,4 @@
-"""The chips that are predicted for: data/chips.json, with the sources of every row."""
+"""The chips that predictions exist for: data/chips.json, with the sources of every row."""
 
 import json
 import re
@@ -16,9 +16,9 @@ CALIBRATED = "H16"  # the family that rules and estimates were checked on (M4)
 
 @dataclass(frozen=True)
 class Chip:
-    """One row. Rates: TFLOP/s and GB/s that a Core ML program reaches on its ANE; None where nobody has measured.
+    """One row of the chip table. Rates: TFLOP/s and GB/s that a Core ML program reaches on the chip's ANE; None if unmeasured.
 
-    resident_bytes  weights up to so many are not streamed anew at each call, as far as somebody has seen
+    resident_bytes  weights up to this many bytes are not streamed anew at each call, as far as published figures show
     """
 
     chip: str
@@ -52,13 +52,13 @@ def _content() -> dict[str, Any]:
 
 
 def table() -> dict[str, Chip]:
-    """Every chip by name, oldest family first; where a row's rates are no measurement, those measured on this machine."""
+    """Return every chip by name, oldest family first. Rates measured on this machine replace rates that are not measurements."""
     return {name: _with_measured(chip) for name, chip in published().items()}
 
 
 @cache
 def published() -> dict[str, Chip]:
-    """Every chip as the file has it."""
+    """Return every chip by name with the values of the file."""
     return {row["chip"]: Chip(**{**row, "sources": tuple(row["sources"])}) for row in _content()["chips"]}
 
 
@@ -83,7 +83,7 @@ def devices() -> dict[str, list[str]]:
 
 
 def canonical(name: str) -> str:
-    """Return a chip's own name ("iPhone 15 Pro" -> "a17_pro", "M4-Max" -> "m4_max"); an unknown name as it is."""
+    """Return a chip's own name ("iPhone 15 Pro" -> "a17_pro", "M4-Max" -> "m4_max"); an unknown name stays unchanged."""
     return _names().get(_plain(name), name)
 
 
@@ -99,8 +99,10 @@ def _plain(name: str) -> str:
 
 
 def get(name: str) -> Chip:
-    """A chip by its name or that of a device ("m4", "a17_pro", "iphone15_pro"; dashes, spaces and capitals are forgiven).
-    Raises ConfigError."""
+    """Return the chip with a name, or of a device ("m4", "a17_pro", "iphone15_pro"); dashes, spaces and capitals do not matter.
+
+    Raises ConfigError for an unknown name.
+    """
     if (wanted := canonical(name)) in published():
         return _with_measured(published()[wanted])
     known = [*published(), *(device for names in devices().values() for device in names)]

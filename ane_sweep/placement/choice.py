@@ -1,9 +1,9 @@
-"""Neural Engine or GPU, where both may be used: which unit most ops of a program are expected on.
+"""The choice between Neural Engine and GPU for a program that may use both: the unit that is expected to run most of its ops.
 
-Core ML's constants against the GPU are not public. What was published (data/published/choices.csv): programs went to the GPU, most of
-their ops or all, where it is some times faster, and stayed mainly on the Neural Engine where it is not, even where the GPU alone
-would have been quicker. So the unit follows from the ratio of the two estimates; the ratio at which it turns is the one fitted
-number (data/latency.json). A chip whose GPU or Neural Engine has no figures is not predicted.
+Core ML's constants against the GPU are not public. Published placements (data/published/choices.csv) show that programs went to the
+GPU, with most of their ops or all, if the GPU is some times faster; else they stayed mainly on the Neural Engine, even if the GPU
+alone would have been quicker. So the unit follows from the ratio of the two estimates; the ratio at which it turns is the only
+fitted number (data/latency.json). A chip whose GPU or Neural Engine has no figures is not predicted.
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ ALONE = (
 
 @dataclass(frozen=True)
 class Choice:
-    """`unit`: ane or gpu, None where it is not predicted; `reason` is a sentence either way."""
+    """The chosen unit (ane, gpu, or None if it is not predicted), and the reason as a sentence in every case."""
 
     unit: str | None
     reason: str
 
 
 def main(sites: Sequence[Site], chip: Chip) -> Choice:
-    """Which of the two gets the most of a program that may use all units."""
+    """Return the unit that gets most of a program which may use all units."""
     times = ratio(sites, chip)
     if times is None:
         return Choice(
@@ -53,12 +53,12 @@ def main(sites: Sequence[Site], chip: Chip) -> Choice:
 
 
 def ratio(sites: Sequence[Site], chip: Chip, terms: Terms | None = None) -> float | None:
-    """How many times longer a program takes on the Neural Engine than on the GPU, were all of it there."""
+    """Return the time of the whole program on the Neural Engine divided by its time on the GPU, or None without figures."""
     known = latency.of_chip(chip, terms)
     if known["ane"]["tflops"] is None or known["gpu"]["tflops"] is None or not sites:
         return None
     size = work.cache_bytes(chip.family)
-    ane, gpu = (getattr(work.counted(sites, [unit] * len(sites), size), unit) for unit in ("ane", "gpu"))
+    ane, gpu = (getattr(work.count_work(sites, [unit] * len(sites), size), unit) for unit in ("ane", "gpu"))
     return ane_ms(ane, known["ane"]) / gpu_ms(gpu, known["gpu"])
 
 
@@ -68,9 +68,9 @@ def _lacking(chip: Chip) -> str:
 
 
 def against_the_gpu(rows: Sequence[Any], chip: Chip) -> str | None:
-    """Under `all`, give the GPU what the choice leaves to it; returns why. None where the Neural Engine has nothing anyway.
+    """Under `all`, move ops to the GPU if the choice is the GPU, and return the reason of the choice.
 
-    `rows` are predict.OpRow with the units that they have without the GPU.
+    Return None if no op is on the Neural Engine. `rows` are predict.OpRow, placed as if there were no GPU.
     """
     if not any(row.preferred == "ane" for row in rows):
         return None
@@ -82,7 +82,7 @@ def against_the_gpu(rows: Sequence[Any], chip: Chip) -> str | None:
 
 
 def on_the_gpu(rows: Sequence[Any]) -> None:
-    """Under `cpu_and_gpu`: all that the GPU takes, unless the program is small."""
+    """Under `cpu_and_gpu`, move all ops to the GPU that it takes, unless the program is small."""
     worth = sum(row.cpu_ms for row in rows) >= GPU_FROM_CPU_MS
     for row in rows:
         row.confidence = "low"

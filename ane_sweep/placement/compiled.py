@@ -1,7 +1,7 @@
-"""A compiled program beside the ops it came from: tasks expected, tasks there are, and which op each of them is.
+"""Comparison of a compiled program with the ops it came from: predicted tasks, real tasks, and the op of each task.
 
-A .hwx names no ops (its symbols are hashes), so tasks are matched by what both sides have: order, engine, and the shape
-that is made. An op's name beside a task is therefore a reading, not a fact of the file; the counts are facts.
+A .hwx names no ops (its symbols are hashes), so tasks are matched by order, engine, and output shape, which both sides
+have. The op named for a task is therefore an interpretation, not a fact of the file; the counts are facts.
 """
 
 from collections import Counter
@@ -26,20 +26,23 @@ LEGAL = "that the Neural Engine takes (predicted to stay on the CPU)"
 
 @dataclass(frozen=True)
 class Match:
-    """A task, and the op whose work it is read to be, with those done in the same task; no op where none fits."""
+    """A task and the ops that it is matched with: the main op first, then those done in the same task; empty if no op fits."""
 
     task: TaskDescriptor
     ops: tuple[Site, ...]
 
 
 def chip_of(family: str) -> str | None:
-    """The first Mac chip of a family (`H13`: m1); None of a family that the table of chips lacks."""
+    """Return the first Mac chip of a family (`H13`: m1), or None if the table of chips lacks the family."""
     found = [chip for chip in chips.published().values() if chip.family == family]
     return next((chip.chip for chip in found if not chip.ios), found[0].chip if found else None)
 
 
-def beside(prediction: Prediction, programs: Sequence[CompiledProgram]) -> dict[str, Any]:
-    """What the record and `hwx --program --json` say of ops beside tasks; counts are of all programs together."""
+def compare_with_tasks(prediction: Prediction, programs: Sequence[CompiledProgram]) -> dict[str, Any]:
+    """Compare predicted ops with compiled tasks: the content of the record and of `hwx --program --json`.
+
+    Counts are totals over all programs.
+    """
     rows, which = _ops(prediction)
     generation = prediction.chip.generation
     expected = tasks.steps([row.site for row in rows], generation)
@@ -73,7 +76,7 @@ def _ratio(ops: int, made: int | None) -> float | None:
 
 
 def match(found: Sequence[TaskDescriptor], steps: Sequence[Step]) -> list[Match] | None:
-    """Each task with its op, both in order (Needleman and Wunsch); None where there are too many."""
+    """Match each task with its op, keeping both orders (Needleman and Wunsch). Return None above MOST_CELLS pairs."""
     slots = [step for step in steps for _ in range(1 if step.tasks is None else step.tasks)]
     if len(found) * len(slots) > MOST_CELLS:
         return None
@@ -81,17 +84,15 @@ def match(found: Sequence[TaskDescriptor], steps: Sequence[Step]) -> list[Match]
     for step in steps:
         if step.into is not None:
             inside.setdefault(id(step.into), []).append(step.site)
-    chosen = _aligned(found, slots, inside)
+    chosen = _align(found, slots, inside)
     return [
         Match(task, () if step is None else (step.site, *inside.get(id(step.site), ())))
         for task, step in zip(found, chosen, strict=True)
     ]
 
 
-def _aligned(
-    found: Sequence[TaskDescriptor], slots: Sequence[Step], inside: dict[int, list[Site]]
-) -> list[Step | None]:
-    """For each task a slot, or None."""
+def _align(found: Sequence[TaskDescriptor], slots: Sequence[Step], inside: dict[int, list[Site]]) -> list[Step | None]:
+    """Align tasks with slots in order. Return the slot of each task, or None for a task without one."""
     fits = [[_fit(task, step, inside) for step in slots] for task in found]
     best = [[GAP * column for column in range(len(slots) + 1)]]
     for row in range(len(found)):
@@ -113,7 +114,7 @@ def _aligned(
 
 
 def _with_neighbours(chosen: list[int | None], fits: list[list[int]]) -> list[int | None]:
-    """A task without a slot takes that of the task before or after it, where it makes the same."""
+    """Give a task without a slot the slot of the task before or after it, if their outputs fit the same op."""
     for order in (range(len(chosen)), reversed(range(len(chosen)))):
         last = None
         for row in order:
@@ -144,7 +145,7 @@ def _fit(task: TaskDescriptor, step: Step, inside: dict[int, list[Site]]) -> int
 
 
 def _by_type(matches: Sequence[Match], steps: Sequence[Step], is_known: bool) -> dict[str, dict[str, int | None]]:
-    """Op type -> how many, the tasks expected of them, and those read to be theirs."""
+    """Return, for each op type, the number of ops, the predicted tasks, and the tasks matched with them."""
     ops = Counter(step.site.type for step in steps)
     wanted = Counter[str]()
     for step in steps:
@@ -164,7 +165,7 @@ def _row(one: Match) -> dict[str, Any]:
 
 
 def text(content: dict[str, Any]) -> str:
-    """For people: counts, then a line a task."""
+    """Format the comparison for people: counts, then one line for each task."""
     wanted = content["predicted_tasks"]
     told = (
         "not predicted for this family"

@@ -1,4 +1,4 @@
-"""Estimated time of an op on CPU and ANE in ms, as Core ML's planner on an M4 would believe it. Not a latency."""
+"""Estimated time of an op on CPU and ANE in ms, as Core ML's planner on an M4 estimates it. It is not a latency."""
 
 import json
 from functools import cache
@@ -14,16 +14,16 @@ Rates = dict[str, float]  # "class/regime/unit" -> work per ms (bytes or FLOP)
 
 @cache
 def fitted() -> Rates:
-    """The rates shipped with the package: `python -m tests.proof.placement.score --fit` writes them."""
+    """Return the rates shipped with the package; `python -m tests.proof.placement.score --fit` writes them."""
     content: dict[str, Any] = json.loads(RATES_FILE.read_text(encoding="utf-8"))
     return content["rates"]
 
 
 def estimate_ms(site: Site, unit: str, rates: Rates | None = None) -> float:
-    """Estimated ms on "cpu" or "ane".
+    """Return the planner's estimate in ms on "cpu" or "ane".
 
-    Where a regime was never observed on that unit, the other unit's rate is scaled by the ratio of the class's other
-    regimes, else of memory-bound ops (1.2), and at last the op is priced as memory-bound.
+    If a regime was never observed on that unit, the other unit's rate is scaled by the ratio of the class's other
+    regimes, else of memory-bound ops (1.2). If no rate can be derived, the op is priced as memory-bound.
     """
     rates = fitted() if rates is None else rates
     kind, regime = laws.op_class(site), laws.regime(site)
@@ -36,7 +36,7 @@ def estimate_ms(site: Site, unit: str, rates: Rates | None = None) -> float:
 
 
 def find_rate(rates: Rates, kind: str, regime: str, unit: str) -> float | None:
-    """The rate of a regime; from its relatives where it was never observed. None when the class is unknown."""
+    """Return the rate of a regime, derived from related regimes if it was never observed, or None for an unknown class."""
     if (rate := rates.get(f"{kind}/{regime}/{unit}")) is not None:
         return rate
     other = laws.CPU if unit == laws.ANE else laws.ANE

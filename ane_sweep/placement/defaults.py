@@ -1,8 +1,8 @@
-"""Sizes at the default shape, of programs that take other shapes too.
+"""Sizes at the default shape, for programs that take other shapes too.
 
-Such a program leaves the sizes that vary undeclared. At the default shape of its inputs they follow op by op (shapes.py),
-also through the small integers that programs compute out of shapes, which are constants there. What follows from data
-stays unknown.
+Such a program does not declare the sizes that vary. At the default shape of its inputs they follow op by op (shapes.py),
+also through the small integers that programs compute from shapes, which are constants then. Sizes that depend on data
+stay unknown.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,9 @@ _MOST_VALUES = 64  # elements of a value that is followed: shapes, and what is m
 
 
 def of_input(feature: Any, rank: int) -> tuple[int, ...] | None:
-    """The default shape of an input by its FeatureDescription; None where it states none of that rank (a compiled model
-    without FlexibleShapeInformation: mil/compiled.py).
+    """Return the default shape that an input's FeatureDescription states, or None if it states none of that rank.
+
+    A compiled model without FlexibleShapeInformation states none (mil/compiled.py).
     """
     if feature.shortDescription == NO_DEFAULT:
         return None
@@ -34,7 +35,7 @@ def of_input(feature: Any, rank: int) -> tuple[int, ...] | None:
 
 
 def enumerated(feature: Any, rank: int) -> tuple[tuple[int, ...], ...]:
-    """All shapes that an input of a few is given."""
+    """Return all enumerated shapes of an input that have the given rank."""
     if feature.type.WhichOneof("Type") == "imageType":
         image = feature.type.imageType
         channels = 1 if image.colorSpace in _GREY else 3
@@ -45,7 +46,7 @@ def enumerated(feature: Any, rank: int) -> tuple[tuple[int, ...], ...]:
 
 
 def bounds(feature: Any, rank: int) -> tuple[tuple[int, int | None], ...]:
-    """Lowest and highest size of every axis of an input that takes a range (None: no limit)."""
+    """Return the lowest and highest size (None: no limit) of every axis of an input that takes a range."""
     if feature.type.WhichOneof("Type") == "imageType":
         image = feature.type.imageType
         size = image.imageSizeRange
@@ -62,28 +63,28 @@ def bounds(feature: Any, rank: int) -> tuple[tuple[int, int | None], ...]:
 
 
 def flexibility(feature: Any) -> str | None:
-    """ "enumerated" or "range" where an input takes several shapes, else None."""
+    """Return "enumerated" or "range" if an input takes several shapes, else None."""
     kind = feature.type.WhichOneof("Type")
     field = {"imageType": "SizeFlexibility", "multiArrayType": "ShapeFlexibility"}.get(kind)
     which = getattr(feature.type, kind).WhichOneof(field) if field else None
     return None if which is None else "enumerated" if which.startswith("enumerated") else "range"
 
 
-def settle(site: Site) -> list[Tensor]:
-    """Outputs of an op with their unknown sizes filled in where they follow, and small integers followed."""
+def fill_in_sizes(site: Site) -> list[Tensor]:
+    """Return the outputs of an op with unknown sizes and small integer values filled in if they follow from its inputs."""
     if any(not tensor.is_static for tensor in site.data):
         return site.outputs
     try:
         found = shapes.infer(site)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
-        return site.outputs  # it follows from data, or the op is damaged: that is for others to say
+        return site.outputs  # the sizes depend on data, or the op is damaged, which the readers of the program report
     if len(found) != len(site.outputs):
         return site.outputs
     values = [_value(site, found[0])] + [None] * (len(found) - 1) if found else []
-    return [_settled(*one) for one in zip(site.outputs, found, values)]
+    return [_fill_in(*one) for one in zip(site.outputs, found, values)]
 
 
-def _settled(declared: Tensor, found: Tensor, value: Any) -> Tensor:
+def _fill_in(declared: Tensor, found: Tensor, value: Any) -> Tensor:
     pairs = zip(declared.shape, found.shape)
     if declared.rank != found.rank or any(size is None or size < 0 or said not in (None, size) for said, size in pairs):
         return declared
@@ -92,7 +93,7 @@ def _settled(declared: Tensor, found: Tensor, value: Any) -> Tensor:
 
 
 def _value(site: Site, found: Tensor) -> Any:
-    """What an op on small integers gives, where all that it reads is known: a number or a flat tuple."""
+    """Compute an op on small integers: return a number or a flat tuple, or None if an input is unknown."""
     if site.type == "shape":
         return found.value
     rule = _VALUES.get(site.type)
@@ -108,7 +109,7 @@ def _value(site: Site, found: Tensor) -> Any:
 
 
 def _array(tensor: Tensor) -> Any:
-    """A small known value as an array of its shape, or text; None for the rest."""
+    """Return a small known value as an array of its shape, or as text; None if it is large or unknown."""
     if not tensor.is_static or tensor.elements > _MOST_VALUES or tensor.value is None:
         return None
     return tensor.value if isinstance(tensor.value, str) else np.array(tensor.value).reshape(tensor.shape)  # type: ignore[arg-type]

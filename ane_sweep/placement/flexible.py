@@ -1,9 +1,10 @@
-"""What sizes the values of a program have that takes several shapes: followed from its inputs, so that what crosses a cut can
-be declared there as the program's own inputs are (enumerated, or ranges).
+"""Sizes of the values of a program that takes several shapes.
+
+They follow from the inputs' shapes, so that values which cross a cut can be declared as the program's own inputs are:
 
     enumerated   at each of the shapes, the first of every input together, the second, and so on
     a range      at its lowest, default and highest sizes, and at one between: an axis takes the lowest and highest of those;
-                 where an input has no limit, two far sizes tell which axes have none
+                 if an input has no limit, two far sizes tell which axes have none
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ _FAR = 8  # times the default: a size that an input without a limit is followed 
 
 
 def varying(found: package.Package, function: str) -> Mapping[str, FlexibleShape]:
-    """The sizes of every value whose type leaves some open and that follow from the shapes of the inputs, by name."""
+    """Return, by name, the sizes of values whose types leave some sizes open and which follow from the inputs' shapes."""
     inputs, flexible = programs.inputs_at(found, function, {})
     if any(one.default is None for one in flexible):
         return {}
@@ -32,18 +33,20 @@ def varying(found: package.Package, function: str) -> Mapping[str, FlexibleShape
         return {}
     at = [programs.values_at(found, function, chosen) for chosen in _chosen(flexible, bounds)]
     is_open = any(high is None for limits in bounds.values() for _, high in limits)
-    default, *others = [{name: settled for name, one in values.items() if (settled := _settled(one))} for values in at]
+    default, *others = [
+        {name: settled for name, one in values.items() if (settled := _known_shape(one))} for values in at
+    ]
     made: dict[str, FlexibleShape] = {}
     for name, shape in default.items():
         shapes = [shape, *(other[name] for other in others if name in other)]
         if not at[0][name].is_default or len(shapes) != len(at):
             continue
-        made[name] = _of(shapes, bool(bounds), is_open)
+        made[name] = _make_flexible(shapes, bool(bounds), is_open)
     return made
 
 
 def _chosen(flexible: list[Flexible], bounds: dict[str, Bounds]) -> list[dict[str, Shape]]:
-    """Shapes of the inputs to follow the program at: the default first; where one has no limit, two far ones last."""
+    """Return the input shapes at which the program is evaluated: the default first, two far ones last."""
     found: list[dict[str, Shape]] = [{}]
     for index in range(max((len(one.shapes) for one in flexible), default=0)):
         found.append({one.name: one.shapes[min(index, len(one.shapes) - 1)] for one in flexible if one.shapes})
@@ -66,13 +69,13 @@ def _chosen(flexible: list[Flexible], bounds: dict[str, Bounds]) -> list[dict[st
     return [*found, low, middle, *far]
 
 
-def _settled(tensor: Tensor) -> Shape:
-    """Its shape where all of it is known; () else, and for a number, which is of one shape."""
+def _known_shape(tensor: Tensor) -> Shape:
+    """Return a tensor's shape if all sizes are known, else (); a scalar's shape is () as well."""
     sizes = tuple(size for size in tensor.shape if size is not None)
     return sizes if len(sizes) == tensor.rank else ()
 
 
-def _of(shapes: list[Shape], is_range: bool, is_open: bool) -> FlexibleShape:
+def _make_flexible(shapes: list[Shape], is_range: bool, is_open: bool) -> FlexibleShape:
     different = tuple(dict.fromkeys(shapes))
     if len(different) == 1:
         return FlexibleShape(shapes[0])

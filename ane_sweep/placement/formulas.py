@@ -1,4 +1,4 @@
-"""Milliseconds of one program on one unit: amounts (work.py) times rates (latency.py); of many at once where both are arrays.
+"""Milliseconds of one program on one unit: amounts (work.py) times rates (latency.py). Arrays compute many programs at once.
 
 Neural Engine  t = dispatch + max(FLOP / P, weights / S) + spilled / (m * S) + moved / n + heads / (l * S) + fp32 in and out / c
                + tasks * o of each chunk, + a cost of each hand-over, + 0.125 ms for each change of unit; weights are read ahead
@@ -15,7 +15,7 @@ Terms = dict[str, Any]
 
 
 def ane_ms(load: Load, terms: Terms) -> float:
-    """Of one chunk."""
+    """Return the milliseconds that one chunk takes on the Neural Engine."""
     streamed = load.weights * (load.weights > terms["resident_bytes"])
     if palettes := terms.get("palette4_gbs"):  # measured here, per byte of fp16: four times what is stored
         streamed += (streamed > 0) * load.palettes * (4 * terms["weight_gbs"] / palettes - 1)
@@ -29,7 +29,7 @@ def ane_ms(load: Load, terms: Terms) -> float:
 
 
 def gpu_ms(load: Load, terms: Terms) -> float:
-    """Memory grows with the cores: its rate is given per TFLOP/s."""
+    """Return the milliseconds that one chunk takes on the GPU, whose memory rate is given per TFLOP/s: both grow with the cores."""
     per_ms: float = terms["tflops"] * 1e9
     ms: float = terms["dispatch_ms"] + (load.flop + terms["head_factor"] * load.head_flop) / per_ms
     return ms + load.spilled * terms["flop_per_byte"] / per_ms + load.ops * terms["op_us"] * 1e-3

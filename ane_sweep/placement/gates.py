@@ -1,7 +1,7 @@
-"""What decides over a whole program, whatever its ops are: sizes, depth, and shapes that make the ANE compiler fail.
+"""Gates: limits on a whole program that do not depend on single ops. Sizes, depth, and shapes that make the ANE compiler fail.
 
-effect "cpu"    the program leaves the ANE as a whole
-effect "slow"   weights of a size that was seen to stream slowly; it closes nothing
+effect "cpu"    the whole program leaves the ANE
+effect "slow"   weights of a size that was seen to stream slowly; no op moves
 effect "risk"   the compiler may fail or take minutes, after which the program leaves the ANE silently
 """
 
@@ -19,7 +19,7 @@ MAX_DEPTH = 383
 
 
 def check(program: Program, chip: Chip, mapped_before: int = 0) -> list[Gate]:
-    """Gates that a program fails. `mapped_before`: weight bytes of the chunks that are loaded before it."""
+    """Return the gates that a program fails. `mapped_before`: weight bytes of the chunks that are loaded before it."""
     found = [*_sizes(program, chip, mapped_before), *_enumerated(program)]
     for sites in program.functions.values():
         found += _depth(sites)
@@ -84,7 +84,7 @@ def _depth(sites: Sequence[Site]) -> list[Gate]:
 
 
 def longest_chain(sites: Sequence[Site]) -> int:
-    """Layers (ops that multiply matrices) on the longest way from an input to an output."""
+    """Return the number of layers (ops that multiply matrices) on the longest path from an input to an output."""
     depth: dict[int, int] = {}
     longest = 0
     for site in sites:

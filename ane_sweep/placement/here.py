@@ -1,12 +1,12 @@
 """Figures that `ane-sweep calibrate run` measured on this machine: rows of `calibration.csv` in the user's data folder.
 
-They stand in where the chip table has no measurement of a chip, and never for another chip. A row:
+They are used if the chip table has no measurement of a chip, and never for another chip. A row:
 
     chip,units,quantity,value,unit,kind,source,probe,os_build,taken
 
 units     what Core ML might use: cpu_and_ne, cpu_only, cpu_and_gpu, all
 quantity  dispatch_ms, fp16_tflops, weight_gbs, ...: ane_sweep/calibration/probes.csv has them all
-kind      measured, or planned (what Core ML's plan said)
+kind      measured, or planned (read from Core ML's plan)
 source    `this machine`; the label of a stand-in, whose rows count only while it stands in
 """
 
@@ -48,13 +48,13 @@ def path() -> Path:
 
 
 def source() -> str:
-    """What a row of now is of."""
+    """Return the `source` of rows that are made now: this machine, or the label of the active stand-in."""
     script = stand_in.active()
     return SOURCE if script is None else f"stand-in {script.label()}"
 
 
 def rows() -> list[Row]:
-    """All rows; none where nothing was measured. Raises StoreError for a file that was damaged."""
+    """Return all stored rows, an empty list if nothing was measured. Raises StoreError for a damaged file."""
     where = path()
     try:
         with open(where, encoding="utf-8", newline="") as file:
@@ -78,7 +78,7 @@ def _row(where: Path, number: int, found: dict[str, str]) -> Row:
 
 
 def keep(made: Sequence[Row]) -> Path:
-    """Put rows in place of those of the same chip, units, quantity and source; returns the file. Raises StoreError."""
+    """Store rows, replacing those of the same chip, units, quantity and source; return the file. Raises StoreError."""
     new = {(row.chip, row.units, row.quantity, row.source): row for row in made}
     merged = {(row.chip, row.units, row.quantity, row.source): row for row in rows()} | new
     where = path()
@@ -93,21 +93,21 @@ def keep(made: Sequence[Row]) -> Path:
     return where
 
 
-def of(chip: str) -> list[Row]:
-    """The rows that count now for a chip."""
+def find_rows(chip: str) -> list[Row]:
+    """Return the stored rows of a chip that come from this machine, or from the active stand-in."""
     return [row for row in rows() if row.chip == chip and row.source == source()]
 
 
 def rates(chip: str) -> dict[str, float]:
-    """dispatch_ms, fp16_tflops, weight_gbs of its Neural Engine, as far as they were measured here."""
+    """Return dispatch_ms, fp16_tflops and weight_gbs of a chip's Neural Engine, as far as they were measured here."""
     return {
         row.quantity: row.value
-        for row in of(chip)
+        for row in find_rows(chip)
         if row.units == "cpu_and_ne" and row.quantity in _RATES and row.value > 0
     }
 
 
 def digest(chips: Sequence[str]) -> str | None:
-    """What an estimate for these chips also rests on; None where nothing was measured here: the usual case."""
-    found = [asdict(row) for chip in sorted(chips) for row in of(chip)]
+    """Return a digest of the local measurements that estimates for these chips use, or None without any (the usual case)."""
+    found = [asdict(row) for chip in sorted(chips) for row in find_rows(chip)]
     return hashlib.sha256(repr(found).encode()).hexdigest() if found else None

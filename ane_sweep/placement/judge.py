@@ -1,6 +1,6 @@
-"""The verdict on a package, ours or anybody's: where its ops would run, why not on the ANE, and whether that is enough.
+"""The verdict on any package: the predicted unit of each op, reasons against the ANE, and whether enough stays on the ANE.
 
-Reads protobufs only. Everything in it is predicted.
+It reads protobufs only. Every figure in it is predicted.
 """
 
 import gc
@@ -28,9 +28,9 @@ SHARES = ("ops", "cost")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is predicted for a package on a chip. As text: the verdict, why ops leave the ANE, and what to change.
+    """The prediction for a package on a chip. `str` gives the verdict, why ops leave the ANE, and advice.
 
-    ok         whether at least `min_ane_share` stays on the ANE, or the ANE was not asked
+    ok         True if at least `min_ane_share` stays on the ANE, or if the ANE was not asked for
     ane_share  from 0 to 1, of the ops or of their planner cost; a gate that closes the ANE leaves 0
     """
 
@@ -43,22 +43,22 @@ class Verdict:
 
     @property
     def summary(self) -> Placement:
-        """Numbers of ops by unit, their shares of the cost, `reasons` with op types and names, and `advice`."""
+        """Return numbers of ops by unit, their shares of the cost, `reasons` with op types and names, and `advice`."""
         return self.prediction.summary()
 
     @property
     def ops(self) -> list[OpRow]:
-        """Every op with its unit, and the rule and reason why it is not on the ANE."""
+        """Return every op with its unit, and the rule and reason why it is not on the ANE."""
         return self.prediction.rows
 
     def frame(self) -> "pandas.DataFrame":
-        """One row an op, as `ane-sweep lint --json` gives them."""
+        """Return one row for each op, with the columns of `ane-sweep lint --json`."""
         import pandas
 
         return pandas.DataFrame(self.prediction.table())
 
     def to_dict(self) -> dict[str, Any]:
-        """As `ane-sweep lint --json` prints it."""
+        """Return the entry that `ane-sweep lint --json` prints for this package."""
         is_chain = len(self.prediction.chunks) > 1
         gates = [
             {**vars(gate), "chunk": chunk.program.chunk if is_chain else None}
@@ -85,7 +85,7 @@ def judge(
     min_ane_share: float = 0.9,
     share: str = "ops",
 ) -> Verdict:
-    """The verdict on one package for one chip. Raises PackageError for what cannot be read, ConfigError for a wrong word."""
+    """Judge one package for one chip. Raises PackageError for an unreadable package, ConfigError for a wrong option."""
     compute_units = compute_units.lower()  # as coremltools spells them
     for name, word, choices in (("compute_units", compute_units, COMPUTE_UNITS), ("share", share, SHARES)):
         if word not in choices:
@@ -93,13 +93,15 @@ def judge(
     if not 0 <= min_ane_share <= 1:
         raise ConfigError(f"min_ane_share={min_ane_share}: expected a number from 0 to 1")
     wanted = chips.get(chip)
-    with uncollected():
-        return of(Path(path), load(Path(path)), wanted, compute_units, min_ane_share, share)
+    with pause_collection():
+        return judge_programs(Path(path), load(Path(path)), wanted, compute_units, min_ane_share, share)
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """A large program is some million small objects that all live to the end: collecting them is a quarter of the time."""
+def pause_collection() -> Iterator[None]:
+    """Pause garbage collection. A large program is some million small objects that all live to the end: collecting them
+    takes a quarter of the time.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -110,13 +112,15 @@ def uncollected() -> Iterator[None]:
 
 
 def load(path: Path) -> list[Program]:
-    """The programs at a path: a package, or a folder that holds model.mlpackage or a chain of chunks."""
+    """Load the programs at a path: a package, or a folder that holds model.mlpackage or a chain of chunks."""
     is_folder = path.is_dir() and path.suffix not in (".mlpackage", ".mlmodelc")
     return programs.load_chain(packages.program_paths(path) if is_folder else [path])
 
 
-def of(path: Path, loaded: list[Program], chip: Chip, compute_units: str, min_ane_share: float, share: str) -> Verdict:
-    """The verdict on loaded programs; of enumerated shapes the worst decides. A gate that closes the ANE leaves a share of 0."""
+def judge_programs(
+    path: Path, loaded: list[Program], chip: Chip, compute_units: str, min_ane_share: float, share: str
+) -> Verdict:
+    """Judge loaded programs by their worst enumerated shape. A gate that closes the ANE leaves a share of 0."""
     prediction = predict.predict_chain(loaded, chip, compute_units)
     every = [prediction.rows, *(at.rows for _, at in prediction.at_shapes)]
     found = min(
@@ -128,7 +132,7 @@ def of(path: Path, loaded: list[Program], chip: Chip, compute_units: str, min_an
 
 
 def text(path: Path, prediction: Any, holds: bool) -> str:
-    """The verdict for people: where ops go, why they leave, what to change. Everything in it is predicted."""
+    """Format a verdict for people: units of the ops, why ops leave the ANE, and advice. All of it is predicted."""
     summary = prediction.summary()
     ops, share = summary.ops, summary.cost_share
     chunks = f", {len(prediction.chunks)} chunks" if len(prediction.chunks) > 1 else ""
@@ -165,7 +169,7 @@ def text(path: Path, prediction: Any, holds: bool) -> str:
 
 
 def time_text(prediction: Any) -> str:
-    """The estimate with its band and what it rests on, or why there is none."""
+    """Return the estimate with its band and its basis as text, or the reason why nothing is estimated."""
     found = prediction.estimate
     if found is None:
         return f"not estimated: {prediction.not_estimated}"
@@ -173,7 +177,7 @@ def time_text(prediction: Any) -> str:
 
 
 def shape_text(flexible: Any) -> str:
-    """What is judged of an input that takes several shapes."""
+    """Say for which shapes of a flexible input the verdict holds."""
     if flexible.default is None:
         return (
             f"input {flexible.name} takes several shapes and its default one is not stated: its sizes count as unknown"

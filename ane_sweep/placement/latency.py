@@ -1,9 +1,9 @@
 """A latency estimate per chip and unit. Always of kind "estimated", always with its anchor and band.
 
-The sums are in formulas.py, what they multiply in work.py. Bytes a second and dispatch of a Neural Engine are the chip's own
+The sums are in formulas.py, the amounts in work.py. Bytes a second and dispatch of a Neural Engine are the chip's own
 (data/chips.json), its FLOP a second its family's; a GPU's FLOP a second and all of a CPU are the chip's; the rest is shared. All but the
-chip table is fitted to published figures (data/latency.json, `python -m tests.proof.placement.score --fit`); measured.py puts in
-what this machine measured of itself. A chip without figures of the unit in question has no estimate, and no other chip's number.
+chip table is fitted to published figures (data/latency.json, `python -m tests.proof.placement.score --fit`); measured.py adds this
+machine's own measurements. A chip without figures of the unit in question has no estimate; another chip's number never stands in.
 Bands hold nine in ten published rows whose table had part neither in the fit nor in the band.
 """
 
@@ -48,7 +48,7 @@ def fitted() -> Terms:
 
 
 def of_chip(chip: Chip, terms: Terms | None = None) -> Terms:
-    """The terms of a chip by unit: fitted ones, with what was measured on this machine where it has none."""
+    """Return the terms of a chip by unit: the fitted ones, and this machine's measurements for those that are missing."""
     terms = fitted() if terms is None else terms
     found = {unit: flat(terms[unit], chip.chip if unit != "ane" else chip.family) for unit in ("ane", "gpu", "cpu")}
     found["ane"] |= {
@@ -63,12 +63,12 @@ def of_chip(chip: Chip, terms: Terms | None = None) -> Terms:
 
 
 def flat(terms: Terms, name: str) -> Terms:
-    """Shared terms, and for those that differ by chip or family the one of that name; None where it has none."""
+    """Return shared terms, and of those that differ by chip or family the value for `name`, or None without one."""
     return {key: value.get(name) if isinstance(value, dict) else value for key, value in terms.items()}
 
 
 def missing(chunks: Sequence[Work], chip: Chip) -> str | None:
-    """Why there is no estimate under this chip's name, None where there is one."""
+    """Return the reason why a program cannot be estimated on this chip, or None if it can."""
     terms, name = of_chip(chip), chip.chip
     on_ane, on_gpu = (any(getattr(work, unit).ops for work in chunks) for unit in ("ane", "gpu"))
     if on_ane and on_gpu:
@@ -88,7 +88,7 @@ def has_cpu(chip: Chip, terms: Terms) -> bool:
 
 
 def _prices_cpu(terms: Terms) -> bool:
-    """A CPU with figures: fitted ones, or both of those that are measured here."""
+    """Return True if the CPU has figures: fitted ones, or both of those that are measured here."""
     cpu = terms["cpu"]
     return cpu["tflops"] is not None and (cpu["weight_gbs"] is not None or cpu.get("dispatch_ms") is not None)
 
@@ -101,13 +101,13 @@ def _figures(unit: str, terms: Terms) -> str:
 
 
 def cpu_share(chunks: Sequence[Work]) -> float:
-    """Of what the planner prices the program at, without what chunks and switches cost."""
+    """Return the CPU's share of the planner's price of the program, without the cost of chunks and switches."""
     cpu, other = sum(work.cpu_ms for work in chunks), sum(work.ane_ms for work in chunks)
     return cpu / (cpu + other) if cpu else 0.0
 
 
 def estimate(chunks: Sequence[Work], chip: Chip, is_flexible: bool = False, terms: Terms | None = None) -> Estimate:
-    """Raises TypeError where `missing` says that there is none."""
+    """Return the latency estimate with its band. Raises TypeError if `missing` gives a reason against it."""
     found = of_chip(chip, terms)
     unit = main_unit(chunks)
     planned = unit == "cpu" and not _prices_cpu(found)
@@ -130,7 +130,7 @@ def main_unit(chunks: Sequence[Work]) -> str:
 
 
 def total_ms(chunks: Sequence[Work], chip: Chip, terms: Terms) -> float:
-    """All chunks, one after the other; from the Neural Engine or to it a chunk is handed over at a cost."""
+    """Return the milliseconds of all chunks in sequence; each hand-over from or to the Neural Engine adds a cost."""
     ms = 0.0
     for work in chunks:
         ms += SWITCH_MS * work.transitions
@@ -147,7 +147,7 @@ def total_ms(chunks: Sequence[Work], chip: Chip, terms: Terms) -> float:
 
 
 def _anchor(chunks: Sequence[Work], chip: Chip, terms: Terms, unit: str) -> str:
-    """What the figure rests on: the rates of the units that it is about."""
+    """Describe the basis of an estimate: the rates of the units in use, and how many published figures they come from."""
     found, rows = [], fitted()["rows"]
     if unit == "ane":
         ane = terms["ane"]

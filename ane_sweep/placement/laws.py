@@ -1,7 +1,7 @@
-"""How an op's estimated time grows: its class, the work it does, and the regime (leaf) that it falls into.
+"""Growth of an op's estimated time: the op's class, its work, and its regime (leaf).
 
 Core ML's estimator is a set of decision trees over GFLOP, bytes, kernel bytes, operations per byte and the like; the
-trees are not public. What its published outputs show is simpler: within a regime, time is work divided by a rate. So a
+trees are not public. Its published outputs show a simpler rule: within a regime, time is work divided by a rate. So a
 law here is a work function (bytes or FLOP, from shapes alone) and a regime (a few thresholds), and only the rates are
 fitted (`fit.py`, `data/m4/rates.json`). Thresholds lie between measured cases and say so.
 """
@@ -43,7 +43,7 @@ def op_class(site: Site) -> str:
 
 
 def work(site: Site, unit: str) -> float:
-    """Bytes or FLOP, whichever the op's class is priced by on that unit."""
+    """Return the op's work in bytes or in FLOP, depending on how its class is priced on that unit."""
     kind = op_class(site)
     if kind in ("conv", "conv_transpose", "linear", "recurrent") or (kind == "matmul" and unit == CPU):
         return flop(site)
@@ -62,7 +62,7 @@ def work(site: Site, unit: str) -> float:
 
 
 def regime(site: Site) -> str:
-    """Which rate of its class applies; "all" where a class has one."""
+    """Return the name of the rate that applies within the op's class; "all" if the class has a single rate."""
     kind = op_class(site)
     if kind == "conv":
         if max(site.value("dilations", (1,)) or (1,)) > 1:
@@ -81,13 +81,13 @@ def regime(site: Site) -> str:
 
 
 def flop(site: Site) -> float:
-    """Multiplications and additions of an op that multiplies matrices; 0 for the rest."""
+    """Return the multiplications and additions of an op that multiplies matrices, or 0 for other ops."""
     rule = _FLOP.get(site.type)
     return rule(site) if rule else 0.0
 
 
 def kernel_bytes(site: Site) -> int:
-    """Bytes of the weights that an op reads, as fp16 (what the estimator sees), compressed or not."""
+    """Return the bytes of an op's weights as fp16, compressed or not: the estimator sees them so."""
     names = ("weight", "weight_ih", "weight_hh", "y")
     return sum(t.bytes for name in names for t in site.inputs.get(name, []) if t.const)
 
@@ -98,7 +98,7 @@ def _operands(site: Site) -> tuple[Tensor, Tensor]:
 
 
 def _made(site: Site) -> int:
-    """Only an op's first output is counted: seen at topk, split and gru."""
+    """Return the bytes of an op's first output; the estimator counts no other (seen at topk, split and gru)."""
     return site.outputs[0].bytes if site.outputs else 0
 
 

@@ -1,7 +1,7 @@
-"""Which units can take an op, and why not: data/rules.json applied to a description of the op.
+"""Legality of an op on each unit, with the reason: data/rules.json applied to a description of the op.
 
-A rule names one of the tests below, which say what is wrong with an op (text for the reason) or None. Tests look at
-types, shapes and constants, never at names.
+A rule names one of the tests below. A test returns the offending part of an op as text for the reason, or None if the
+op passes. Tests look at types, shapes and constants, never at names.
 """
 
 import json
@@ -23,13 +23,13 @@ DISPUTED = (
     "{ops} on the ANE read integer weights, of which two sources say opposite things (confidence low): int8 per channel ran there "
     "(ane-book, M4 Max: 438 of 438 ops), int4 and int8 were planned for the CPU alone (stablehlo-coreml#110, one M4)"
 )
-# How far a rule can be trusted, best first; reports show the words on the right.
+# Trust in a rule by its basis, best first; reports show the words on the right.
 TRUST = {"documented": "high", "confirmed": "high", "measured": "medium", "inferred": "low", "guess": "low"}
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`supported` units of an op; where the ANE is not among them, the rule and its words."""
+    """The supported units of an op and, if the ANE is not among them, the rule that refuses it, with reason and advice."""
 
     supported: tuple[str, ...]
     rule: str | None = None
@@ -46,7 +46,7 @@ def content() -> dict[str, Any]:
 
 @cache
 def _rules_for(generation: int) -> tuple[list[Rule], dict[str, list[Rule]]]:
-    """(rules for any op, rules by op type), of one ANE family, in the file's order."""
+    """Return (rules for any op, rules by op type) of one ANE family, in the file's order."""
     general: list[Rule] = []
     by_type: dict[str, list[Rule]] = defaultdict(list)
     for place, rule in enumerate(content()["rules"]):
@@ -61,7 +61,7 @@ def _rules_for(generation: int) -> tuple[list[Rule], dict[str, list[Rule]]]:
 
 
 def judge(site: Site, chip: Chip) -> Verdict:
-    """What can run this op on that chip. The CPU runs everything that converts."""
+    """Return the units of a chip that can run an op. The CPU runs everything that converts."""
     general, by_type = _rules_for(chip.generation)
     mine = by_type.get(site.type)
     rules = sorted([*general, *mine], key=lambda rule: rule["place"]) if mine else general
@@ -83,7 +83,7 @@ def judge(site: Site, chip: Chip) -> Verdict:
 
 
 def disputed(site: Site) -> bool:
-    """Whether an op reads weights of which two sources say opposite things (data/claims.csv, `integer_weights`)."""
+    """Return True if an op reads weights about which two sources disagree (data/claims.csv, `integer_weights`)."""
     packings = (t.packing or "" for tensors in site.inputs.values() for t in tensors if t.const)
     return any(packing.startswith(_INTEGERS) for packing in packings)
 
@@ -93,7 +93,7 @@ def _trust(confidence: str, checked: bool) -> str:
 
 
 def _accepted(op_type: str, chip: Chip) -> str:
-    """Confidence that an op is taken: high where an M4 was seen to take its type."""
+    """Return the confidence that the ANE takes an op: high if an M4 was seen to take its type."""
     if op_type in _seen_accepted():
         return "high" if chip.is_calibrated else "medium"
     return "medium" if chip.is_calibrated and op_type in content_supported() else "low"
@@ -143,7 +143,7 @@ def _any_dtype(site: Site, rule: Rule, chip: Chip) -> str | None:
 
 
 def _computes_dtype(site: Site, rule: Rule, chip: Chip) -> str | None:
-    """A cast from or to fp32 is no arithmetic: the ANE takes it."""
+    """Test element types of all ops but casts: a cast from or to fp32 is no arithmetic, and the ANE takes it."""
     return None if site.type == "cast" else _any_dtype(site, rule, chip)
 
 
@@ -157,7 +157,7 @@ def _rank_above(site: Site, rule: Rule, chip: Chip) -> str | None:
 
 
 def _axis_above(site: Site, rule: Rule, chip: Chip) -> str | None:
-    """Axes line up from the right: width, height, channels (of rank 5: depth, channels), batch."""
+    """Test axis lengths, which line up from the right: width, height, channels (rank 5: depth, channels), batch."""
     limits = rule["limits"]["H16" if chip.generation >= 16 else "H11"]
     batch, depth, channels, height, width = limits
     for tensor in [*site.data, *site.outputs]:
@@ -179,7 +179,7 @@ def _inner_above(site: Site, rule: Rule, chip: Chip) -> str | None:
 
 
 def _inner_of_rows(site: Site, rule: Rule, chip: Chip) -> str | None:
-    """A product by a constant of just so many rows, whose inner size is above the limit."""
+    """Test for a product by a constant that has exactly the rule's rows and an inner size above its limit."""
     x, weight = site.tensor("x"), site.tensor("weight") or site.tensor("y")
     if x is None or weight is None or not weight.const or x.rank < 2 or site.value("transpose_x", False):
         return None
@@ -189,7 +189,7 @@ def _inner_of_rows(site: Site, rule: Rule, chip: Chip) -> str | None:
 
 
 def _reduces_flat(site: Site, rule: Rule, chip: Chip) -> str | None:
-    """Axes among height and width alone, of which the width is 1 or all are."""
+    """Test for a reduction over height or width only, of a tensor with width 1 or over axes of length 1."""
     x, axes = site.tensor("x"), site.value("axes")
     if x is None or x.rank != 4 or not axes:
         return None
@@ -199,7 +199,7 @@ def _reduces_flat(site: Site, rule: Rule, chip: Chip) -> str | None:
 
 
 def _kernel(site: Site) -> tuple[int, ...]:
-    """(height, width) of a convolution's kernel; the one length of a 1-D kernel is a width."""
+    """Return (height, width) of a convolution's kernel; the length of a 1-D kernel counts as a width."""
     weight = site.tensor("weight")
     spatial = tuple(length or 1 for length in weight.shape[2:]) if weight is not None else ()
     return (1, *spatial) if len(spatial) == 1 else spatial
@@ -241,7 +241,7 @@ def _state_not_multiple(site: Site, rule: Rule, chip: Chip) -> str | None:
 
 
 def _small_blocks(site: Site, rule: Rule, chip: Chip) -> str | None:
-    """A weight of 4-bit integers whose scales cover few values each."""
+    """Test for a weight of small integers whose scales cover at most the rule's limit of values each."""
     weight = site.tensor("weight")
     words = (weight.packing or "").split() if weight is not None else []
     if len(words) != 3 or words[1] not in rule["dtypes"] or not 1 < int(words[2]) <= rule["limit"]:

@@ -1,7 +1,8 @@
-"""What `ane-sweep calibrate` measured on this machine, put where a chip's terms have no published figure.
+"""Use of this machine's measurements (`ane-sweep calibrate`) for terms of a chip that have no published figure.
 
-Of the Neural Engine the chip table holds what was measured (chips.py); a CPU and a GPU get their two figures where nothing is fitted
-of that chip's; a further chunk, 4-bit palettes and the layout of `original` are known of no chip by itself, so they always count.
+The chip table already holds the Neural Engine's measured rates (chips.py). A CPU and a GPU get their two figures if none are fitted
+for that chip. No chip has published figures for a further chunk, 4-bit palettes and the layout of `original`, so measured ones
+always count.
 """
 
 from dataclasses import replace
@@ -17,9 +18,11 @@ _UNITS = {"cpu_only": "cpu", "cpu_and_gpu": "gpu"}
 
 
 def put(terms: dict[str, dict[str, Any]], chip: Chip, probes: dict[str, dict[str, float]]) -> None:
-    """Change the terms of a chip by unit; `probes`: what the encoder of `calibrate` asks for in both forms."""
+    """Change the terms of a chip by unit; `probes`: amounts of work of calibrate's encoder in both forms."""
     rows = {
-        (row.units, row.quantity): row.value for row in here.of(chip.chip) if row.kind == here.KIND and row.value > 0
+        (row.units, row.quantity): row.value
+        for row in here.find_rows(chip.chip)
+        if row.kind == here.KIND and row.value > 0
     }
     if not rows:
         return
@@ -41,7 +44,7 @@ def put(terms: dict[str, dict[str, Any]], chip: Chip, probes: dict[str, dict[str
 
 
 def _layout(ane: dict[str, Any], times: float, probes: dict[str, dict[str, float]]) -> None:
-    """The rate of products of all heads at once at which one form of the probe takes so many times what the other does."""
+    """Set the rate of products over all heads at once so that the estimated times of the two forms have the measured ratio."""
     slow, fast = (load_of(probes[form]) for form in ("original", "split_einsum"))
     left = times * ane_ms(fast, ane) - ane_ms(replace(slow, heads=0.0), ane)
     ane["layout_here"] = True

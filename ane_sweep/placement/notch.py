@@ -1,4 +1,4 @@
-"""A size of constants at which reading them was seen to slow down: near a multiple of 1 MiB a core.
+"""The DMA notch: weights were seen to stream slowly if their size is near a multiple of 1 MiB a core.
 
 One author measured it (kasper0406/stablehlo-coreml#110, after eiln's reading of the DMA): within 16 KiB of a multiple of
 1 MiB a core, weights stream at 17 to 19 GB/s in place of 45 to 60. 2048 x 4096 hits it exactly.
@@ -15,7 +15,7 @@ SOURCE = "kasper0406/stablehlo-coreml#110 (one author, one M4), after eiln"
 
 
 def payload_bytes(site: Site) -> int | None:
-    """Bytes of fp16 weights for each core: ceil(N / 16) * D * prod(kernel) * 2. None of an op without such weights."""
+    """Return bytes of fp16 weights for each core, ceil(N / 16) * D * prod(kernel) * 2, or None without such weights."""
     weight = _weight(site)
     if weight is None or weight.packing is not None or weight.rank < 2 or not weight.is_static:
         return None
@@ -34,13 +34,13 @@ def _weight(site: Site) -> Tensor | None:
 
 
 def is_hit(payload: int) -> bool:
-    """Whether so many bytes a core lie within 16 KiB of a multiple of 1 MiB."""
+    """Return True if `payload` bytes a core lie within 16 KiB of a multiple of 1 MiB."""
     nearest = max(1, round(payload / STEP)) * STEP
     return abs(payload - nearest) <= REACH
 
 
 def check(sites: Sequence[Site]) -> list[Gate]:
-    """One gate for a program, of effect "slow": it closes nothing."""
+    """Return one gate of effect "slow" if weights of the program hit the notch; it moves no op."""
     hit = [(site, payload) for site in sites if (payload := payload_bytes(site)) is not None and is_hit(payload)]
     if not hit:
         return []

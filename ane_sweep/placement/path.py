@@ -16,7 +16,7 @@ _TIE_MS = 1e-9
 
 
 def choose(costs: Sequence[tuple[float, float | None]]) -> tuple[list[str], float]:
-    """The unit of each op and the total ms. `costs` holds (cpu ms, ane ms) per op; None where the ANE refuses it.
+    """Return the unit of each op and the total ms. `costs` holds (cpu ms, ane ms) per op; None if the ANE refuses it.
 
     Equal totals go to the ANE (two thirds of the measured ties did).
     """
@@ -44,6 +44,6 @@ def _or_infinity(value: float | None) -> float:
 
 
 def count_segments(units: Sequence[str]) -> tuple[int, int]:
-    """(segments, transitions): runs of one unit, and the changes between them."""
+    """Return (segments, transitions): the number of runs of one unit, and of changes between them."""
     segments = sum(1 for place, unit in enumerate(units) if place == 0 or units[place - 1] != unit)
     return segments, max(segments - 1, 0)

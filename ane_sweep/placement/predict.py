@@ -1,8 +1,8 @@
-"""Where a program would run: legality, estimates, the cheapest path and the gates put together.
+"""Predict the unit of each op of a program from legality, estimates, the cheapest path and the gates.
 
     predict_chain(programs, chip, units) -> Prediction      one program, or chunks in the order they run
     Prediction.summary()                                    the record's `placement` entry
-    Prediction.table()                                      one row an op
+    Prediction.table()                                      one row for each op
 
 Everything here is of kind "predicted". The choice against the GPU has no public constants: under `all` it follows from how much
 faster the GPU is estimated to be (choice.py), and is not predicted for chips without figures; under `cpu_and_gpu` the GPU takes what
@@ -33,7 +33,7 @@ AT_DEFAULT = (
 
 @dataclass(slots=True)
 class OpRow:
-    """One op: what it may run on, where it is expected to run, and why."""
+    """One op: the units that it may run on, the unit that it is expected to run on, and why."""
 
     site: Site
     chunk: str
@@ -83,11 +83,11 @@ class Prediction:
 
     @property
     def flexible(self) -> list[Flexible]:
-        """Inputs of several shapes; all is judged at their default ones, and `at_shapes` at each of the enumerated."""
+        """Return the inputs that take several shapes. Ops are judged at the default shapes, `at_shapes` at each enumerated one."""
         return list(dict.fromkeys(one for chunk in self.chunks for one in chunk.program.flexible))
 
     def summary(self) -> Placement:
-        """The record's placement entry."""
+        """Return the record's placement entry."""
         rows = self.rows
         return Placement(
             kind="predicted",
@@ -103,14 +103,14 @@ class Prediction:
                 rows, [gate for chunk in self.chunks for gate in chunk.gates], self.flexible, self.saving
             ),
             confidence=confidence(self),
-            flexible=[_told(one) for one in self.flexible] or None,
+            flexible=[_describe_flexible(one) for one in self.flexible] or None,
             at_shapes=[self._at(*one) for one in self.at_shapes] or None,
             not_estimated=self.not_estimated,
             choice="; ".join(dict.fromkeys(chunk.choice for chunk in self.chunks if chunk.choice)) or None,
         )
 
     def saving(self, rows: Sequence[OpRow]) -> savings.Saving | None:
-        """Return what the estimate loses if the Neural Engine took these rows; None where nothing is estimated."""
+        """Return the time saved if the Neural Engine took these rows, or None if nothing is estimated."""
         if self.estimate is None or any(row.preferred == "gpu" for row in self.rows):
             return None
         chunks = [(chunk.rows, chunk.work) for chunk in self.chunks]
@@ -124,7 +124,7 @@ class Prediction:
         }  # fmt: skip
 
     def estimate_entry(self) -> dict[str, Any]:
-        """The latency estimate with everything that must be shown beside it, or why there is none."""
+        """Return the latency estimate with the band, anchor and confidence to show with it, or the reason for its absence."""
         if self.estimate is None:
             return {"kind": "estimated", "latency_ms": None, "reason": self.not_estimated}
         found = self.estimate
@@ -134,7 +134,7 @@ class Prediction:
         }  # fmt: skip
 
     def table(self) -> list[dict[str, Any]]:
-        """Rows as JSON values, in file order, chunk by chunk."""
+        """Return one row of JSON values for each op, in file order, chunk by chunk."""
         total = sum(row.ms for row in self.rows) or 1.0
         is_chain = len(self.chunks) > 1
         return [
@@ -148,8 +148,9 @@ class Prediction:
 
 
 def predict_chain(programs: Sequence[Program], chip: Chip, compute_units: str) -> Prediction:
-    """Predict every chunk on its own: each is a program to Core ML. Raises ConfigError for unknown units, PackageError for
-    ops that cannot be judged.
+    """Predict every chunk on its own, as each is a program to Core ML.
+
+    Raises ConfigError for unknown units, PackageError for ops that cannot be judged.
     """
     if compute_units not in COMPUTE_UNITS:
         raise ConfigError(f"compute_units={compute_units}: unknown; choices: {', '.join(COMPUTE_UNITS)}")
@@ -176,7 +177,7 @@ def predict_chain(programs: Sequence[Program], chip: Chip, compute_units: str) -
 
 
 def _each_shape(programs: Sequence[Program]) -> Iterator[tuple[dict[str, tuple[int, ...]], list[Program]]]:
-    """A chain at the first enumerated shape of each of its programs, at the second, and so on."""
+    """Yield a chain at the first enumerated shape of each of its programs, at the second, and so on."""
     for index in range(max((len(program.at_shapes) for program in programs), default=0)):
         shapes: dict[str, tuple[int, ...]] = {}
         chain = []
@@ -189,8 +190,8 @@ def _each_shape(programs: Sequence[Program]) -> Iterator[tuple[dict[str, tuple[i
         yield shapes, chain
 
 
-def _told(flexible: Flexible) -> dict[str, Any]:
-    """An input of several shapes with why what is said of it is worth less, where it is."""
+def _describe_flexible(flexible: Flexible) -> dict[str, Any]:
+    """Return the record's entry for an input of several shapes, with a warning if it takes a range."""
     said: dict[str, Any] = {"name": flexible.name, "kind": flexible.kind, "default": flexible.default}
     if flexible.shapes:
         said["shapes"] = flexible.shapes
@@ -201,7 +202,9 @@ def _told(flexible: Flexible) -> dict[str, Any]:
 
 def _withheld(chunk: ChunkResult, chip: Chip) -> str | None:
     has_layout = bool(latency.of_chip(chip)["ane"].get("layout_here"))
-    return withheld.why([row.site for row in chunk.rows], [row.preferred for row in chunk.rows], chip, has_layout)
+    return withheld.explain_withholding(
+        [row.site for row in chunk.rows], [row.preferred for row in chunk.rows], chip, has_layout
+    )
 
 
 def _predict(program: Program, chip: Chip, compute_units: str, mapped: int) -> ChunkResult:
@@ -265,7 +268,7 @@ def count_ops(rows: Sequence[OpRow]) -> Ops:
 
 
 def cost_share(rows: Sequence[OpRow]) -> Shares:
-    """Return each unit's share of the planner cost: what Core ML's planner prices the ops at (costs.py), which is no time.
+    """Return each unit's share of the planner cost: the price of the ops to Core ML's planner (costs.py), which is not a time.
 
     The GPU's ops count at the CPU's price, as they have none of their own.
     """
@@ -275,6 +278,9 @@ def cost_share(rows: Sequence[OpRow]) -> Shares:
 
 
 def confidence(prediction: Prediction) -> str:
-    """Of the whole: never above medium, because estimates decide; low off the calibrated family or with the GPU in it."""
+    """Return the confidence in a whole prediction: never above medium, because estimates decide.
+
+    It is low for a chip outside the calibrated family, for ranges of shapes, and if the GPU may be used.
+    """
     calibrated = prediction.chip.is_calibrated and not prediction.is_ranged
     return "medium" if calibrated and prediction.compute_units in ("cpu_and_ne", "cpu_only") else "low"

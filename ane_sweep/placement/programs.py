@@ -1,8 +1,8 @@
-"""From a package to op descriptions: every function, ops in file order, nested blocks after their parent.
+"""Read a package into op descriptions: every function, ops in file order, nested blocks after their parent.
 
-Constants that are written into the program are decoded when a rule asks for them; weights in the weight file are known by
-type and size alone, which must be what the file says (graph.stored), so that what cannot be run is not judged either. A
-package whose weight file was left out is judged all the same: see `without`.
+Constants that are written into the program are decoded when a rule needs them. Weights in the weight file are read by
+type and size alone, which must match the file (graph.check_record), so that a package that cannot run is not judged. A
+package without its weight file is judged all the same: see `without`.
 """
 
 from dataclasses import dataclass, field
@@ -23,9 +23,7 @@ _SUB_BYTE_BITS = {"int4": 4, "uint4": 4, "uint1": 1, "uint2": 2, "uint3": 3, "ui
 
 @dataclass(frozen=True)
 class Flexible:
-    """An input that takes several shapes: an "enumerated" few (`shapes`) or a "range"; `default` None where it is not
-    stated.
-    """
+    """An input that takes several shapes: an "enumerated" few (`shapes`) or a "range". An unstated `default` reads None."""
 
     name: str
     kind: str
@@ -35,9 +33,9 @@ class Flexible:
 
 @dataclass
 class Program:
-    """One package: its functions' ops at the default shape, and what the whole-program gates look at.
+    """One package: its functions' ops at the default shape, and the facts that whole-program gates need.
 
-    `without`: weight files that its program names and that are not there. `others`: models of the same pipeline that are
+    `without`: weight files that the program names and the package lacks. `others`: models of the same pipeline that are
     no ML Programs. `at_shapes`: the same program at each of its enumerated shapes, by input.
     """
 
@@ -52,7 +50,9 @@ class Program:
 
     @property
     def is_ranged(self) -> bool:
-        """Whether some input's sizes are not settled: of a range only the default shape is judged."""
+        """Return True if the sizes of some input are open: it takes a range, of which only the default shape is judged,
+        or states no default shape.
+        """
         return any(one.kind == "range" or one.default is None for one in self.flexible)
 
     @property
@@ -62,12 +62,12 @@ class Program:
 
 def load(path: Path) -> Program:
     """Describe a package or .mlmodel. Raises errors.PackageError."""
-    return of(packages.read(path))
+    return describe_package(packages.read(path))
 
 
-def of(package: packages.Package) -> Program:
+def describe_package(package: packages.Package) -> Program:
     """Describe a package that was read."""
-    return _described(package, package.path.stem, _largest_weight_file(package))
+    return _describe(package, package.path.stem, _largest_weight_file(package))
 
 
 def load_chain(paths: list[Path]) -> list[Program]:
@@ -76,13 +76,13 @@ def load_chain(paths: list[Path]) -> list[Program]:
     for path in paths:
         package = packages.read(path, kinds=pipeline.KINDS)
         if package.spec.WhichOneof("Type") == "mlProgram":
-            found.append(_described(package, Path(path).stem, _largest_weight_file(package)))
+            found.append(_describe(package, Path(path).stem, _largest_weight_file(package)))
             continue
         parts, others = pipeline.split(package)
         for index, part in enumerate(parts):
             file = pipeline.find_weight_file(part)
             name = Path(packages.chunk_name(index)).stem if len(parts) > 1 else Path(path).stem
-            found.append(_described(part, name, file.stat().st_size if file else 0))
+            found.append(_describe(part, name, file.stat().st_size if file else 0))
         found[-1].others = others
     return found
 
@@ -94,8 +94,8 @@ def _largest_weight_file(package: packages.Package) -> int:
     )
 
 
-def _described(package: packages.Package, chunk: str, weight_file_bytes: int) -> Program:
-    """The program at its default shape, and at each of its enumerated ones (the first of every input, and so on)."""
+def _describe(package: packages.Package, chunk: str, weight_file_bytes: int) -> Program:
+    """Describe a program at its default shape, and at each enumerated one (the first of every input, and so on)."""
     program = _at(package, chunk, weight_file_bytes)
     listed = [one for one in program.flexible if one.shapes]
     for index in range(max((len(one.shapes) for one in listed), default=0)):
@@ -130,14 +130,17 @@ def _at(
 def inputs_at(
     package: packages.Package, function: str, chosen: dict[str, tuple[int, ...]]
 ) -> tuple[dict[str, Tensor], list[Flexible]]:
-    """(the inputs of a function, those of several shapes at the chosen one or else at their default; a list of these)."""
+    """Return a function's inputs by name, and the list of those that take several shapes.
+
+    The latter have the chosen shape, or else their default one.
+    """
     known = {value.name: _tensor(value.type) for value in package.spec.mlProgram.functions[function].inputs}
     features = {feature.name: feature for feature in chain.function_description(package.spec, function).input}
     return known, _at_shape(known, features, chosen)
 
 
 def values_at(package: packages.Package, function: str, chosen: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """Every value of a function at the chosen shapes of its inputs, by name. Raises PackageError."""
+    """Return every value of a function at the chosen shapes of its inputs, by name. Raises PackageError."""
     known, varying = inputs_at(package, function, chosen)
     found = package.spec.mlProgram.functions[function]
     _Reader(package, function, is_flexible=bool(varying)).block(found.block_specializations[found.opset], known)
@@ -145,7 +148,7 @@ def values_at(package: packages.Package, function: str, chosen: dict[str, tuple[
 
 
 def _at_shape(known: dict[str, Tensor], features: dict[str, Any], chosen: dict[str, tuple[int, ...]]) -> list[Flexible]:
-    """Give inputs of several shapes the chosen one, else their default one, and list them."""
+    """Give inputs of several shapes the chosen shape, else their default one; return the list of these inputs."""
     found = []
     for name, tensor in known.items():
         if tensor.is_static:
@@ -212,7 +215,7 @@ class _Reader:
             function=self.function, nested=nested,
         )  # fmt: skip
         if self.is_flexible:
-            site.outputs = defaults.settle(site)
+            site.outputs = defaults.fill_in_sizes(site)
         known.update(zip(names, site.outputs))
         return site
 
@@ -226,7 +229,7 @@ class _Reader:
             known[value.name] = self._literal(proto.attributes["val"], value.type)
 
     def _literal(self, value: Any, kind: Any = None) -> Tensor:
-        """A constant; values in the weight file are never read."""
+        """Return a constant; values in the weight file are never read."""
         found = _tensor(kind if kind is not None else value.type)
         if value.WhichOneof("value") == "blobFileValue":
             self._check(value)
@@ -234,7 +237,7 @@ class _Reader:
         return Tensor(found.dtype, found.shape, const=True, decode=lambda: _plain(value, self.package))
 
     def _compressed(self, kind: str, proto: Any, known: dict[str, Tensor]) -> None:
-        """A constexpr op is a constant with a smaller body: what its own parameters take."""
+        """Add the output of a constexpr op as a constant whose stored size is that of the op's parameters."""
         bits = 0
         parts: dict[str, Tensor] = {}
         for _, value in graph.in_order(proto.attributes):
@@ -254,7 +257,7 @@ class _Reader:
 
 
 def _packing(kind: str, made: Tensor, parts: dict[str, Tensor]) -> str:
-    """ "constexpr_lut_to_dense", or with blocks "constexpr_blockwise_shift_scale int4 32"."""
+    """Name a packing: "constexpr_lut_to_dense", or with blocks "constexpr_blockwise_shift_scale int4 32"."""
     data, scale = parts.get("data"), parts.get("scale")
     if data is None or scale is None or scale.rank != made.rank:
         return kind
@@ -267,7 +270,7 @@ def _bits(tensor: Tensor) -> int:
 
 
 def _tensor(value_type: Any) -> Tensor:
-    """States are seen as the tensor they hold; lists and dictionaries as what they are."""
+    """Return the tensor that a MIL type describes: of a state the tensor it holds, of a list or dictionary its kind only."""
     kind = value_type.WhichOneof("type")
     if kind == "stateType":
         value_type = value_type.stateType.wrappedType
@@ -283,7 +286,7 @@ def _tensor(value_type: Any) -> Tensor:
 
 
 def _plain(value: Any, package: packages.Package) -> Any:
-    """A decoded constant as number, text or flat tuple; None when this reader has no word for it."""
+    """Return a decoded constant as number, text or flat tuple, or None if it cannot be decoded."""
     try:
         decoded = graph.decode(value, package)
     except PackageError:

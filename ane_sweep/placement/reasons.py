@@ -1,4 +1,4 @@
-"""Why ops are off the Neural Engine: one reason for each of them, and the list of a record."""
+"""Reasons why ops are off the Neural Engine: one for each op, and the list of a record."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class _Stretch:
 
     @property
     def cost_ms(self) -> float:
-        """Return what going to the Neural Engine and back costs."""
+        """Return the cost in ms of going to the Neural Engine and back."""
         return path.LAUNCH_MS + path.SWITCH_MS + (0.0 if self.is_first else path.SWITCH_MS)
 
 

@@ -1,4 +1,4 @@
-"""What a program's latency estimate would lose if the Neural Engine took ops that are off it now."""
+"""Savings: how much shorter a program's latency estimate would be if the Neural Engine took ops that are off it now."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ def saved_ms(
 ) -> float:
     """Return the milliseconds saved with the helped rows on the Neural Engine and the path through all others chosen anew.
 
-    `chunks` hold each program's rows (predict.OpRow) and what it asks of the units now.
+    `chunks` hold each program's rows (predict.OpRow) and its present work on each unit.
     """
     wanted = {id(row) for row in helped}
     works = [_work(rows, wanted, chip) if any(id(row) in wanted for row in rows) else before for rows, before in chunks]

@@ -1,7 +1,7 @@
-"""What the rules and the estimator see of an op: its type, what it reads and makes, and the constants among that.
+"""Descriptions of ops for the rules and the estimator: type, inputs, outputs, and constants.
 
-The same description comes from a program (`programs.py`) and from the calibration cases (`cases.py`), so what is scored
-on the cases is the code that judges programs.
+The same description comes from a program (`programs.py`) and from the calibration cases (`cases.py`), so the cases score
+the same code that judges programs.
 """
 
 import math
@@ -15,11 +15,11 @@ BYTES = {
 
 
 class Tensor:
-    """A value: element type by MIL's name, shape (None where unknown before run time), and whether it is constant.
+    """A value: element type by MIL's name, shape (None for sizes unknown before run time), and a flag for constants.
 
-    `is_default`: its size is that of the default shape, as the program takes others too. `value` is what a small constant
-    holds (number, text or tuple), None for run-time values and for weights, which are never read. `stored_bytes` is what
-    a constant takes in the weight file when that is less than its shape says, and `packing` how it is compressed: the
+    `is_default`: the size is that of the default shape, and the program takes others too. `value` is the content of a small
+    constant (number, text or tuple), None for run-time values and for weights, which are never read. `stored_bytes` is the
+    size of a constant in the weight file if that is less than its shape gives, and `packing` its compression: the
     constexpr op, and for blockwise scales their element type and block length.
     """
 
@@ -97,7 +97,7 @@ class Site:
         return found[0] if found else None
 
     def value(self, parameter: str, default: Any = None) -> Any:
-        """What a constant parameter holds; `default` where it is absent or not readable."""
+        """Return the value of a constant parameter, or `default` if it is absent or not readable."""
         tensor = self.tensor(parameter)
         if tensor is None or not tensor.const or tensor.value is None:
             return default
@@ -105,7 +105,7 @@ class Site:
 
     @property
     def data(self) -> list[Tensor]:
-        """Every tensor that is read and only known when the program runs."""
+        """Return every input tensor that is not constant."""
         return [tensor for tensors in self.inputs.values() for tensor in tensors if not tensor.const]
 
     @property

@@ -1,4 +1,4 @@
-"""How large a program may be for the Neural Engine of a chip, and how many chunks a model will need for that.
+"""Size limits of programs for the Neural Engine of a chip, and the number of chunks that a model will need.
 
     a weight file     2 GiB: Core ML's own log, "exceeds the maximum (2147483648 bytes)" (coremltools#2593)
     iPhone and iPad   1 GB a program (coremltools' mlmodel-utilities and ml-stable-diffusion)
@@ -18,12 +18,12 @@ from ane_sweep.placement import chips
 MAX_WEIGHT_FILE_BYTES = 2_147_483_648
 MAX_IOS_BYTES = 1_000_000_000
 MARGIN = 0.1
-UNKNOWN_HOST = "m1"  # whose limits hold where the host is no Apple chip that we know: the tightest of the Macs
+UNKNOWN_HOST = "m1"  # its limits hold if the host is no known Apple chip: the tightest of the Macs
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bytes of weights, margin taken off: of one program, and of all that are loaded at once (None: not known)."""
+    """Limits on bytes of weights, margin taken off: of one program, and of all that are loaded at once (None: unknown)."""
 
     chip: str
     program_bytes: int
@@ -31,7 +31,7 @@ class Limits:
 
 
 def limits_for(chip: str) -> Limits:
-    """The limits of a chip. Raises ConfigError for an unknown one."""
+    """Return the limits of a chip. Raises ConfigError for an unknown one."""
     row = chips.get(chip)
     program = MAX_IOS_BYTES if row.ios else MAX_WEIGHT_FILE_BYTES
     mapped = row.mapped_limit_bytes
@@ -39,7 +39,7 @@ def limits_for(chip: str) -> Limits:
 
 
 def chip_of(brand: str | None) -> str:
-    """The chip whose limits hold on a host that calls itself `Apple M4 Pro`, say; m1 where it is none we know."""
+    """Return the chip whose limits hold on a host of a brand such as `Apple M4 Pro`; m1 for an unknown brand."""
     try:
         return chips.get((brand or "").removeprefix("Apple ")).chip
     except ConfigError:
@@ -47,7 +47,7 @@ def chip_of(brand: str | None) -> str:
 
 
 def estimated_chunks(weight_bytes: float, limits: Limits) -> int:
-    """How many chunks weights of that size will need, before there is a program to cut."""
+    """Estimate the number of chunks that weights of a size will need, before there is a program to cut."""
     return max(1, math.ceil(weight_bytes / limits.program_bytes))
 
 

@@ -1,9 +1,9 @@
-"""How many tasks Apple's compiler makes of ops on an M1 (H13) or M2 (H14): rules read off published compiler records.
+"""Predict the tasks that Apple's compiler makes from ops on an M1 (H13) or M2 (H14), by rules from published compiler records.
 
-A product takes a task that brings its operand onto the chip and one that multiplies; what follows it and works value by
-value (relu, a table, a scale, a bias by channel) is done on the way out and takes none. Which records the rules were
-written on, and how they fare on the others: `python -m tests.proof.placement.compiler`. Of other families nothing
-is known: `count` gives None.
+A product takes a task that brings its operand onto the chip and one that multiplies. An op after it that works value by
+value (relu, a table, a scale, a bias by channel) is done on the way out and takes none. `python -m
+tests.proof.placement.compiler` shows the records that the rules were written on, and their score on the others. There
+are no records of other families: `count` returns None.
 """
 
 import math
@@ -23,7 +23,7 @@ FREE = {"reshape", "expand_dims", "squeeze", "identity"}  # change no value: see
 
 @dataclass(frozen=True)
 class Step:
-    """An op and the tasks it takes; `into` is the op in whose task it is done, where it takes none of its own."""
+    """An op and the number of tasks it takes; `into` is the op in whose task it is done if it takes no task itself."""
 
     site: Site
     tasks: int | None
@@ -31,19 +31,19 @@ class Step:
 
     @property
     def engine(self) -> str:
-        """NE multiplies and looks up in tables; PE takes two operands, or adds up."""
+        """Return the engine that runs the op: NE multiplies and looks up in tables, PE takes two operands or adds up."""
         return "NE" if self.site.type in PRODUCTS | TABLES | {"relu", "softmax"} else "PE"
 
 
 def steps(sites: Sequence[Site], generation: int) -> list[Step] | None:
-    """Each op with its tasks, in order; `tasks` is None for an op that no record is about. None for other families."""
+    """Return each op with its tasks, in order, or None for other families. An op without records has `tasks=None`."""
     if generation not in FAMILIES:
         return None
     return _Counter(sites, generation).steps()
 
 
 def count(sites: Sequence[Site], generation: int) -> int | None:
-    """Tasks of ops that run one after the other on the Neural Engine; an op that no record is about counts as one."""
+    """Return the tasks of ops that run in sequence on the Neural Engine; an op without records counts as one."""
     found = steps(sites, generation)
     return None if found is None else sum(1 if step.tasks is None else step.tasks for step in found)
 
@@ -68,14 +68,14 @@ class _Counter:
         return found
 
     def _before(self, tensor: Tensor | None) -> Site | None:
-        """The op whose task made a tensor: through what it did on the way out, and through ops that move nothing."""
+        """Return the op whose task made a tensor, looking through ops done on its way out and ops that move no data."""
         site = self.made.get(id(tensor))
         while site is not None and site.type in FREE:
             site = self.made.get(id(site.tensor("x")))
         return None if site is None else self.host.get(id(site), site)
 
     def _host(self, site: Site) -> Site | None:
-        """The product on whose way out an op is done, or the sum with its own relu."""
+        """Return the product on whose way out an op is done, or the sum that includes its relu, or None."""
         x = next(iter(site.data), None)
         if x is None or len(site.data) > 1:
             return None
@@ -92,7 +92,7 @@ class _Counter:
         return product if site.type in ("add", "mul") and _is_by_channel(site) else None
 
     def _is_folded(self, site: Site, x: Tensor) -> bool:
-        """x + relu(x) is one task; with a table in place of relu it is two."""
+        """Return True for the relu of x + relu(x), which is one task; with a table in place of relu it is two."""
         readers = self.readers.get(id(site.outputs[0]), [])
         return len(readers) == 1 and readers[0].type == "add" and any(tensor is x for tensor in readers[0].data)
 
@@ -136,7 +136,7 @@ class _Counter:
         return fetch + pieces + self._written_back(site, rows, inner, is_chained)
 
     def _written_back(self, site: Site, rows: int, inner: int, is_chained: bool) -> int:
-        """An M1 copies a result of 16 to 64 rows out in a task of its own, where the inner size is large."""
+        """Return 1 if an M1 copies the result out in a separate task (16 to 64 rows, a large inner size), else 0."""
         is_last = not self.readers.get(id(site.outputs[0]))
         if not (self.is_h13 and 16 <= rows <= 64 and is_last) or site.value("transpose_x", False):
             return 0
@@ -202,7 +202,10 @@ class _Counter:
 
 
 def _is_by_channel(site: Site) -> bool:
-    """Whether the constant operand of a sum is one value for each channel (the last axis after a product), or of a product one value."""
+    """Return True if the constant operand is a single value, or of a sum one value for each channel.
+
+    After a product the channel is the last axis.
+    """
     held = next((t for name in ("x", "y") for t in site.inputs.get(name, []) if t.const), None)
     if held is None:
         return False
@@ -215,13 +218,13 @@ def _channels(site: Site) -> int | None:
 
 
 def _planes(tensor: Tensor) -> tuple[int, int, int]:
-    """(channels, height, width): leading axes dropped above three, ones put before fewer."""
+    """Return (channels, height, width): leading axes above three are dropped, missing ones are 1."""
     shape = [length or 1 for length in tensor.shape]
     return tuple([1] * (3 - len(shape)) + shape[-3:])  # type: ignore[return-value]
 
 
 def _axes(site: Site, x: Tensor) -> set[int]:
-    """The reduced ones of (channels, height, width) that are longer than one; of none such, the last."""
+    """Return the reduced axes among (channels, height, width) that are longer than one, or the last axis if none is."""
     given = site.value("axes", site.value("axis", -1))
     wanted = given if isinstance(given, tuple) else (given,)
     planes = _planes(x)

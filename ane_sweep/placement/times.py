@@ -1,4 +1,4 @@
-"""Estimated time of each op of a program, for cutting it into chunks of equal time. Not a latency: see costs.py."""
+"""Estimated time of each op of a program, for cutting it into chunks of equal time. It is not a latency: see costs.py."""
 
 from pathlib import Path
 
@@ -6,8 +6,10 @@ from ane_sweep.placement import chips, costs, legality, programs, work
 
 
 def op_times(path: Path, chip: str) -> dict[str, float]:
-    """Milliseconds by the first value that an op makes, of the default function: on the ANE where that chip's takes the
-    op, else on the CPU. A lookup costs the rows it takes. Raises errors.PackageError, errors.ConfigError.
+    """Return the milliseconds of each op of the default function, by the name of the op's first output.
+
+    They are on the ANE if that chip's takes the op, else on the CPU. A lookup costs the rows it takes. Raises
+    errors.PackageError, errors.ConfigError.
     """
     row = chips.get(chip)
     sites = next(iter(programs.load(path).functions.values()))

@@ -1,6 +1,6 @@
-"""Programs whose published figures contradict what the terms of an estimate give, by their form: they get no estimate.
+"""Forms of programs that get no estimate, because published figures contradict the terms of one.
 
-Each sentence says what was published. A form leaves this list when a term explains it.
+Each message quotes the published figures. A form leaves this list when a term explains it.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,12 @@ VOCABULARY_ABOVE = 16_384  # channels that a convolution makes
 _MASKS = ("add", "select", "mul", "sub")
 
 
-def why(sites: Sequence[Site], units: Sequence[str], chip: Chip, has_layout: bool = False) -> str | None:
-    """Why a program that goes to the Neural Engine is not estimated on a chip; None where nothing speaks against it.
+def explain_withholding(
+    sites: Sequence[Site], units: Sequence[str], chip: Chip, has_layout: bool = False
+) -> str | None:
+    """Return the reason why a program on the Neural Engine of a chip gets no estimate, or None if it gets one.
 
-    `has_layout`: what that form costs was measured on this machine.
+    `has_layout`: the cost of attention over all heads at once was measured on this machine.
     """
     there = [site for site, unit in zip(sites, units, strict=True) if unit == "ane"]
     if chip.generation < 16 and any(_is_wide_head(site) for site in there):
@@ -41,7 +43,7 @@ def _is_wide_head(site: Site) -> bool:
 
 
 def _masks_all_heads(sites: Sequence[Site]) -> bool:
-    """A softmax over the scores of several heads, to which something was added that no constant is."""
+    """Return True if a softmax over the scores of several heads reads scores with a computed mask."""
     masked = {
         id(site.outputs[0])
         for site in sites

@@ -1,15 +1,15 @@
-"""What a program asks of each unit, counted from its ops: the amounts that an estimate multiplies by rates (latency.py).
+"""Amounts of work that a program gives each unit, counted from its ops; an estimate multiplies them by rates (latency.py).
 
-    flop          of products and convolutions
-    weights       bytes of weights, each once, as they are stored; of them `notched` fall into the DMA's notch, `palettes` are of
-                  4-bit palettes
-    moved         bytes that an op reads or makes; `spilled`: beyond what the chip's cache holds of one value, through memory
+    flop          FLOP of products and convolutions
+    weights       bytes of weights in their stored form, each counted once; `notched` of them fall into the DMA's notch, `palettes`
+                  of them belong to 4-bit palettes
+    moved         bytes that ops read or make; `spilled`: the part of a value beyond the chip's cache, which goes through memory
     heads         bytes of products over several heads at once, (B, H, S, S): layouts are changed for them
-    head_flop     of products head by head: small ones, that a GPU is slow at
-    wide_io       bytes of fp32 that the program takes or gives back: they are converted on the way (fp16 ones are not)
-    ops           that are no mere view of another value; `tasks`: those of them that do not ride on the op before
+    head_flop     FLOP of products head by head: small ones, which are slow on a GPU
+    wide_io       bytes of fp32 inputs and outputs of the program: they are converted on the way (fp16 ones are not)
+    ops           number of ops that are no mere view of another value; `tasks`: those of them that do not ride on the op before
 
-Element-wise ops ride on the op before them; of a sum only what it reads beside that counts.
+Element-wise ops ride on the op before them; of a sum only its second operand counts.
 """
 
 import math
@@ -33,7 +33,7 @@ _CPU_BYTES_PER_MS = 6.1e7
 
 @dataclass
 class Load:
-    """Of one unit."""
+    """Amounts of work on one unit."""
 
     flop: float = 0.0
     weights: float = 0.0
@@ -50,10 +50,10 @@ class Load:
 
 @dataclass
 class Work:
-    """What one chunk asks: of the Neural Engine, the CPU and the GPU, with the changes between them.
+    """The work of one chunk on the Neural Engine, the CPU and the GPU, with the number of changes between them.
 
-    cpu_ms   what the M4's planner prices the CPU's ops at (costs.py), a lookup at the rows that it takes
-    ane_ms   the same of the Neural Engine's ops
+    cpu_ms   price of the CPU's ops to the M4's planner (costs.py); a lookup costs the rows that it takes
+    ane_ms   price of the Neural Engine's ops
     """
 
     ane: Load = field(default_factory=Load)
@@ -65,7 +65,7 @@ class Work:
     transitions: int = 0
 
     def share(self, count: int) -> "Work":
-        """The same work in so many equal chunks: one of them."""
+        """Return the work of one chunk if this work were cut into `count` equal chunks."""
         ane, cpu, gpu = (_part(load, count) for load in (self.ane, self.cpu, self.gpu))
         return replace(self, ane=ane, cpu=cpu, gpu=gpu, cpu_ms=self.cpu_ms / count, ane_ms=self.ane_ms / count)
 
@@ -80,7 +80,7 @@ def _part(load: Load, count: int) -> Load:
 
 
 def load_of(amounts: dict[str, float]) -> Load:
-    """From a file: its amounts by name, the others 0."""
+    """Return the Load with amounts by name from a file; all others are 0."""
     made = Load()
     for name, amount in amounts.items():
         setattr(made, name, amount)
@@ -92,8 +92,8 @@ def cache_bytes(family: str) -> float:
 
 
 def work_of(sites: Sequence[Site], units: Sequence[str], transitions: int, cache: float) -> Work:
-    """Sum up a chunk with the planner's prices."""
-    work = counted(sites, units, cache)
+    """Return the work of a chunk with the planner's prices."""
+    work = count_work(sites, units, cache)
     work.transitions = transitions
     for site, unit in zip(sites, units, strict=True):
         if unit == "cpu":
@@ -103,8 +103,11 @@ def work_of(sites: Sequence[Site], units: Sequence[str], transitions: int, cache
     return work
 
 
-def counted(sites: Sequence[Site], units: Sequence[str], cache: float) -> Work:
-    """The amounts alone; weights used by several ops count once. `cache`: bytes of one value that stay on the chip."""
+def count_work(sites: Sequence[Site], units: Sequence[str], cache: float) -> Work:
+    """Count a chunk's amounts of work without prices; weights used by several ops count once.
+
+    `cache`: bytes of one value that stay on the chip.
+    """
     work = Work()
     seen: set[int] = set()
     for site, unit in zip(sites, units, strict=True):
@@ -115,7 +118,7 @@ def counted(sites: Sequence[Site], units: Sequence[str], cache: float) -> Work:
 
 
 def count(load: Load, site: Site, cache: float, seen: set[int]) -> None:
-    """Add what an op asks for; `seen` holds the weights that were counted."""
+    """Add the work of an op to `load`; `seen` holds the ids of weights that were counted."""
     load.flop += flop(site)
     if site.type == "gather":  # reads the rows that it takes
         return
@@ -142,7 +145,7 @@ def count(load: Load, site: Site, cache: float, seen: set[int]) -> None:
 
 
 def flop(site: Site) -> float:
-    """Multiplications and additions; of an einsum two for each combination of its letters."""
+    """Return an op's multiplications and additions; an einsum has two for each combination of its letters."""
     if site.type != "einsum":
         return laws.flop(site)
     sizes = _letters(site)
@@ -150,7 +153,7 @@ def flop(site: Site) -> float:
 
 
 def _letters(site: Site) -> dict[str, int]:
-    """The size of each letter of an einsum; none where it cannot be read."""
+    """Return the size of each letter of an einsum, or {} if its equation cannot be read."""
     equation, operands = str(site.value("equation", "")), site.inputs.get("values", [])
     written = equation.replace(" ", "").partition("->")[0].split(",")
     if len(written) != len(operands) or any(len(text) != one.rank for text, one in zip(written, operands, strict=True)):
@@ -161,7 +164,7 @@ def _letters(site: Site) -> dict[str, int]:
 
 
 def _at_once(site: Site) -> bool:
-    """Whether a product of two values is of several heads: it repeats along an axis beside the batch's."""
+    """Return True if a product of two values covers several heads at once: it repeats along an axis other than the batch."""
     if site.type == "einsum":
         sizes, (read, _, made) = _letters(site), str(site.value("equation", "")).partition("->")
         first, _, second = read.partition(",")
@@ -173,7 +176,7 @@ def _at_once(site: Site) -> bool:
 
 
 def in_notch(weight: Tensor) -> bool:
-    """Whether what one core reads of an fp16 weight lies within 16 KiB of a multiple of 1 MiB.
+    """Return True if one core's bytes of an fp16 weight lie within 16 KiB of a multiple of 1 MiB.
 
     ceil(N / 16) * D * prod(kernel) * 2 bytes (kasper0406/stablehlo-coreml#110, one author; 2048 x 4096 hits it exactly).
     """
@@ -184,7 +187,7 @@ def in_notch(weight: Tensor) -> bool:
 
 
 def _is_palette4(weight: Tensor, size: int) -> bool:
-    """A quarter of fp16, and the palette itself."""
+    """Return True if a weight is stored as a 4-bit palette: a quarter of its fp16 size, plus the palette."""
     return "lut" in (weight.packing or "") and weight.elements / 2 <= size <= weight.elements / 2 * 1.1 + 64
 
 
@@ -203,5 +206,5 @@ def _io(work: Work, sites: Sequence[Site], units: Sequence[str]) -> None:
 
 
 def lookup_ms(site: Site) -> float:
-    """A lookup reads the rows it takes; the planner's estimate counts the whole table."""
+    """Return the milliseconds of a lookup on the CPU by the rows it takes; the planner's estimate counts the whole table."""
     return 2 * sum(tensor.bytes for tensor in site.outputs) / _CPU_BYTES_PER_MS

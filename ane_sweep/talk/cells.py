@@ -176,7 +176,7 @@ def _check_count(chosen: list[_Chosen], count: int, axes: list[str]) -> None:
     if len(chosen) == count:
         return
     if count == 1 and chosen and chosen[0].record:
-        delivery.one([one.record for one in chosen if one.record], chosen[0].word)  # raises with the choices
+        delivery.select_cell([one.record for one in chosen if one.record], chosen[0].word)  # raises with the choices
     names = "; ".join(one.cell.label(["model", *(axis for axis in axes if axis != "model")]) for one in chosen[:12])
     if count == 1:
         raise ConfigError(f"{len(chosen)} cells ({names}): one is talked to; --compare takes two")
@@ -238,7 +238,7 @@ def _packages_of_run(one: _Chosen, plan: Plan, store: Store) -> dict[str, Path]:
         )
     if RUNTIMES[checks.resolved_runtime(one.cell)].needs != "program":
         return {}
-    packages = {"program": delivery.program(one.record, store)}
+    packages = {"program": delivery.find_program(one.record, store)}
     made = {stage.stage: stage.key for stage in one.record.stages if stage.status in ("ok", "cached") and stage.key}
     if (key := made.get("compile")) and (folder := store.intact("compile", key)):
         packages["compiled"] = folder

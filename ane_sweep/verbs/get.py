@@ -23,7 +23,7 @@ def get(args: list[str]) -> int:
     from ane_sweep.compare import sides
     from ane_sweep.store.cache import open_store
 
-    record = delivery.one(sides.side(given.out, given.run).records, given.run)
+    record = delivery.select_cell(sides.side(given.out, given.run).records, given.run)
     target = user_path(given.folder)
     with open_store(given.out, writes=False) as store:
         packages = delivery.deliver(record, store, target)

@@ -39,7 +39,7 @@ def lint(args: list[str]) -> int:
     options = parse(args)
     from ane_sweep.placement import judge
 
-    with judge.uncollected():
+    with judge.pause_collection():
         return report(options)
 
 
@@ -58,7 +58,7 @@ def report(options: Options) -> int:
             code = UNREADABLE
             continue
         for chip in wanted:
-            one = judge.of(path, loaded, chip, options.compute_units, options.min_ane_share, options.share)
+            one = judge.judge_programs(path, loaded, chip, options.compute_units, options.min_ane_share, options.share)
             code = code if one.ok else max(code, FALLS_SHORT)
             if options.json:
                 found.append(one.to_dict())

@@ -37,7 +37,7 @@ def test_a_published_median_is_inside_the_band_of_its_estimate(rows, name):
     found = [row for row in rows if row.what.startswith(f"{name} a1")]
     assert found and {row.bar for row in found} == {"inside its band"}
     sites = nets.sites(estimates.NETS[name])
-    load = work.counted(sites, ["ane"] * len(sites), 4e6).ane
+    load = work.count_work(sites, ["ane"] * len(sites), 4e6).ane
     assert (load.flop, load.weights) == (pytest.approx(WORK[name][0], rel=0.03), pytest.approx(WORK[name][1], rel=0.03))
 
 

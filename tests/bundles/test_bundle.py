@@ -252,9 +252,9 @@ def test_a_worker_that_is_called_as_a_model_is_changes_no_request(tmp_path, name
 )
 def test_paths_are_cut_and_nothing_else(text, kept):
     if kept is None:
-        assert "/tmp" not in names.scrubbed(text)
+        assert "/tmp" not in names.scrub(text)
     else:
-        assert names.scrubbed(text) == kept
+        assert names.scrub(text) == kept
 
 
 # What is refused

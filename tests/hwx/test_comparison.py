@@ -64,7 +64,7 @@ def test_the_text_says_both_counts_and_that_names_are_a_reading(tmp_path, capsys
 
 def test_another_program_is_seen_by_its_shapes(tmp_path):
     wrong = judge.load(written(tmp_path, "sum"))
-    found = compiled.beside(
+    found = compiled.compare_with_tasks(
         predict.predict_chain(wrong, chips.get("m1"), "cpu_and_ne"), [program.read(SAMPLES / "conv.hwx")]
     )
     assert found["rows"][0]["ops"] == [] and found["by_op_type"]["add"]["tasks"] == 0
@@ -81,7 +81,7 @@ def test_tasks_of_several_ops_are_read_in_order_and_one_too_many_goes_to_its_nei
 
 def test_of_a_family_without_records_tasks_are_counted_and_not_predicted(tmp_path):
     loaded = judge.load(written(tmp_path, "sum"))
-    found = compiled.beside(
+    found = compiled.compare_with_tasks(
         predict.predict_chain(loaded, chips.get("m4"), "cpu_and_ne"), [program.read(SAMPLES / "sum.hwx")]
     )
     assert (found["predicted_tasks"], found["predicted_ops_per_task"], found["ops_per_task"]) == (None, None, 1.0)

@@ -22,7 +22,7 @@ def nothing_measured(tmp_path, monkeypatch):
 
 def load(spec: str, unit: str = "ane", cache: float = 2.3e6) -> work.Load:
     sites = nets.sites(spec)
-    return getattr(work.counted(sites, [unit] * len(sites), cache), unit)
+    return getattr(work.count_work(sites, [unit] * len(sites), cache), unit)
 
 
 def asked(spec: str, unit: str, chip: str) -> str | None:
@@ -32,7 +32,7 @@ def asked(spec: str, unit: str, chip: str) -> str | None:
 
 def why(spec: str, chip: str) -> str | None:
     sites = nets.sites(spec)
-    return withheld.why(sites, ["ane"] * len(sites), chips.get(chip))
+    return withheld.explain_withholding(sites, ["ane"] * len(sites), chips.get(chip))
 
 
 def weight(*shape: int, **packed: object) -> Tensor:
@@ -66,13 +66,13 @@ def test_an_einsum_counts_as_the_product_that_it_is():
     equation = Tensor("string", (), const=True, value="bchq,bkhc->bkhq")
     values = [Tensor("fp16", (1, 64, 1, 128)), Tensor("fp16", (1, 256, 1, 64))]
     site = Site("einsum", {"values": values, "equation": [equation]}, [Tensor("fp16", (1, 256, 1, 128))])
-    found = work.counted([site], ["ane"], 1e9).ane
+    found = work.count_work([site], ["ane"], 1e9).ane
     assert found.flop == found.head_flop == 2 * 64 * 128 * 256 and found.heads == 0
     many = [Tensor("fp16", (1, 64, 12, 128)), Tensor("fp16", (1, 256, 12, 64))]
     together = Site("einsum", {"values": many, "equation": [equation]}, [Tensor("fp16", (1, 256, 12, 128))])
-    assert work.counted([together], ["ane"], 1e9).ane.heads > 0
+    assert work.count_work([together], ["ane"], 1e9).ane.heads > 0
     odd = Site("einsum", {"values": values[:1], "equation": [equation]}, [])
-    assert work.counted([odd], ["ane"], 1e9).ane.flop == 0
+    assert work.count_work([odd], ["ane"], 1e9).ane.flop == 0
 
 
 def test_only_fp32_that_comes_in_or_goes_out_is_converted():
@@ -154,13 +154,13 @@ def test_the_layout_measured_here_makes_the_probe_s_ratio_and_lifts_what_was_wit
     slow, fast = (work.load_of(latency.fitted()["probes"][form]) for form in ("original", "split_einsum"))
     assert formulas.ane_ms(slow, ane) == pytest.approx(6 * formulas.ane_ms(fast, ane)) and ane["layout_here"]
     sites = nets.sites(ENCODER)
-    assert withheld.why(sites, ["ane"] * len(sites), chips.get("m1"), has_layout=True) is None
+    assert withheld.explain_withholding(sites, ["ane"] * len(sites), chips.get("m1"), has_layout=True) is None
 
 
 def test_palettes_are_read_at_the_rate_measured_here():
     palette = weight(1024, 1024, stored_bytes=2**19 + 32, packing="constexpr_lut_to_dense")
     site = Site("linear", {"x": [Tensor("fp16", (1, 1024))], "weight": [palette]}, [Tensor("fp16", (1, 1024))])
-    found = work.counted([site], ["ane"], 1e9).ane
+    found = work.count_work([site], ["ane"], 1e9).ane
     assert found.palettes == found.weights == 2**19 + 32
     as_stored = formulas.ane_ms(found, latency.of_chip(chips.get("m1"))["ane"])
     here.keep([row("palette4_gbs", 60.9)])  # as fast as fp16 of the same shape: they are expanded
@@ -215,7 +215,7 @@ def test_a_net_written_by_hand_asks_what_its_conversion_asks(tmp_path, form):
         f"ffn={arch['hidden_dim']} mask=input vocab={arch['vocab_size']}",
         cache=1e4,
     )
-    found = work.counted(real, ["ane"] * len(real), 1e4).ane
+    found = work.count_work(real, ["ane"] * len(real), 1e4).ane
     found.weights -= (
         2 * arch["dim"] * (128 + arch["dim"])
     )  # positions and the classifier, which the net by hand leaves out

@@ -18,7 +18,7 @@ from ane_sweep.words import Parser
 
 
 def hwx(args: list[str]) -> int:
-    """Run the verb; returns its exit code. Raises ConfigError for a wrong word."""
+    """Run the verb and return its exit code. Raises ConfigError for a wrong word."""
     given = parse(args)
     from ane_sweep.hwx import files
 
@@ -28,7 +28,7 @@ def hwx(args: list[str]) -> int:
     if given.task is not None or given.svg is not None:
         _one(given, found.programs)
     else:
-        beside = None if given.program is None else _beside(given.program, found.programs)
+        beside = None if given.program is None else _compare_with_package(given.program, found.programs)
         if given.json:
             tell(**found.to_dict(), **({} if beside is None else {"beside": beside}))
         else:
@@ -71,7 +71,7 @@ def parse(args: list[str]) -> argparse.Namespace:
 
 
 def _one(given: argparse.Namespace, programs: list[Any]) -> None:
-    """One task of the only program, drawn."""
+    """Draw one task of the only program, as text or as SVG."""
     from ane_sweep.verbs.hwx import picture, show
 
     if given.json:
@@ -92,8 +92,8 @@ def _one(given: argparse.Namespace, programs: list[Any]) -> None:
         print(escape_controls(show.one(program, program.tasks[wanted])))
 
 
-def _beside(package: Path, programs: list[Any]) -> dict[str, Any]:
-    """The package's ops beside the tasks of all programs, predicted for the first one's family."""
+def _compare_with_package(package: Path, programs: list[Any]) -> dict[str, Any]:
+    """Compare a package's ops, predicted for the programs' family, with the tasks of all programs."""
     from ane_sweep.placement import chips, compiled, judge, predict
 
     if not programs:
@@ -104,7 +104,9 @@ def _beside(package: Path, programs: list[Any]) -> dict[str, Any]:
         raise ConfigError(
             f"--program {package}: wanted programs of one known family, these are of {', '.join(families)}"
         )
-    return compiled.beside(predict.predict_chain(judge.load(package), chips.get(chip), "cpu_and_ne"), programs)
+    return compiled.compare_with_tasks(
+        predict.predict_chain(judge.load(package), chips.get(chip), "cpu_and_ne"), programs
+    )
 
 
 def _print(found: Any, content: dict[str, Any] | None) -> None:

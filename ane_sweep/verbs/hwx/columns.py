@@ -1,4 +1,4 @@
-"""Several programs side by side as text: a column for each program."""
+"""Comparison of several programs as text: a column for each program."""
 
 from dataclasses import asdict
 from typing import Any
@@ -11,9 +11,9 @@ from ane_sweep.verbs.hwx.show import size
 
 
 def text(programs: list[CompiledProgram]) -> str:
-    """A column a program, and how each differs from the first."""
+    """Return a table with a column for each program, and how each differs from the first."""
     columns = [asdict(comparison.summarise_program(program)) for program in programs]
-    rows = [(name.replace("_", " "), *(_shown(name, column[name]) for column in columns)) for name in columns[0]]
+    rows = [(name.replace("_", " "), *(_format_value(name, column[name]) for column in columns)) for name in columns[0]]
     lines = [tables.aligned(rows), ""]
     for program in programs[1:]:
         found = comparison.compare_programs(programs[0], program)
@@ -23,7 +23,7 @@ def text(programs: list[CompiledProgram]) -> str:
     return "\n".join(lines)
 
 
-def _shown(name: str, value: Any) -> str:
+def _format_value(name: str, value: Any) -> str:
     return size(value) if name.endswith("bytes") else "?" if value is None else str(value)
 
 

@@ -1,4 +1,4 @@
-"""One task as an SVG: what it reads, the engine with its constants, what it writes."""
+"""Picture of one task as an SVG: its reads, the engine with its constants, its writes."""
 
 from html import escape
 
@@ -22,7 +22,7 @@ _STYLE = (
 
 
 def svg(program: CompiledProgram, task: TaskDescriptor) -> str:
-    """A picture of its own: no file beside it, no script."""
+    """Return the picture as one self-contained SVG, without other files or scripts."""
     reads = [moved(item) for item in task.transfers if item.does == "reads"] or ["L2"]
     writes = [moved(item) for item in task.transfers if item.does == "writes"] or ["L2"]
     engine = [f"{task.engine}: {task.operation}", f"{task.shape('in')} → {task.shape('out')}, kernel {kernel(task)}"]
@@ -36,18 +36,18 @@ def svg(program: CompiledProgram, task: TaskDescriptor) -> str:
     ]
     centres = [_TOP + _ROW * number for number in range(rows)]
     for y, name in zip(centres, reads):
-        parts += [_box(10, y, _wide(reads), [name]), _line(10 + _wide(reads), y, 10 + columns[1] - 4, middle)]
+        parts += [_box(10, y, _wide(reads), [name]), _draw_line(10 + _wide(reads), y, 10 + columns[1] - 4, middle)]
     parts.append(_box(10 + columns[1], middle, _wide(engine), engine, "engine"))
     for y, name in zip(centres, writes):
         parts += [
             _box(10 + columns[2], y, _wide(writes), [name]),
-            _line(10 + columns[1] + _wide(engine), middle, 6 + columns[2], y),
+            _draw_line(10 + columns[1] + _wide(engine), middle, 6 + columns[2], y),
         ]
     bottom = middle + _ROW + 30
     if task.constant_parts:
         name = f"{size(task.constant_bytes)} of constants for {count(task.constant_parts, 'core')}"
         parts += [_box(10 + columns[1], bottom, _wide([name]), [name], "constants")]
-        parts += [_line(40 + columns[1], bottom - _BOX / 2, 40 + columns[1], middle + _BOX / 2 + 4)]
+        parts += [_draw_line(40 + columns[1], bottom - _BOX / 2, 40 + columns[1], middle + _BOX / 2 + 4)]
     high = max(bottom, centres[-1]) + _ROW
     return _page(columns[3] + 20, high, parts)
 
@@ -77,5 +77,5 @@ def _text(x: float, y: float, text: str) -> str:
     return f'<text x="{x:.0f}" y="{y:.0f}">{escape(escape_controls(text))}</text>'
 
 
-def _line(x: float, y: float, to_x: float, to_y: float) -> str:
+def _draw_line(x: float, y: float, to_x: float, to_y: float) -> str:
     return f'<line x1="{x:.0f}" y1="{y:.0f}" x2="{to_x:.0f}" y2="{to_y:.0f}"/>'

@@ -1,4 +1,4 @@
-"""A program as text: what it is, what goes in and out, its tasks; and one task with all its registers."""
+"""Text of a program: its compiler, tensors, constants and tasks; and of one task with all its registers."""
 
 from collections import Counter
 from textwrap import wrap
@@ -29,7 +29,7 @@ def text(program: CompiledProgram) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes as people read them, exact below 10 KB."""
+    """Format a number of bytes for people, exact below 10 KB."""
     if count < 10_000:
         return f"{count} B"
     return f"{count / 1e3:.1f} KB" if count < 1e6 else f"{count / 1e6:.1f} MB"
@@ -68,7 +68,7 @@ def _flags(program: CompiledProgram) -> list[str]:
 
 
 def _flag(name: str, value: str) -> str:
-    """As the compiler was given it: `--name=value`, `-t h13`."""
+    """Format a flag as on the compiler's command line: `--name=value`, `-t h13`."""
     return f"{name}{'=' if name.startswith('--') else ' '}{value}" if value else name
 
 
@@ -88,7 +88,7 @@ def _table(tasks: list[TaskDescriptor]) -> str:
 
 
 def kernel(task: TaskDescriptor) -> str:
-    """`3x3 / 2`: height, width and stride; "-" where the task writes none."""
+    """Return height, width and stride of a task's kernel, as `3x3 / 2`; "-" if the task writes none."""
     held = task.geometry
     if "kernel_w" not in held:
         return "-"
@@ -107,7 +107,7 @@ def _moved(task: TaskDescriptor, does: str) -> str:
 
 
 def one(program: CompiledProgram, task: TaskDescriptor) -> str:
-    """A task drawn with characters, and every register that it writes, by block."""
+    """Draw a task with characters, and list every register that it writes, by block."""
     layout = program.generation.layout
     reads = [moved(item) for item in task.transfers if item.does == "reads"] or ["L2"]
     writes = [moved(item) for item in task.transfers if item.does == "writes"] or ["L2"]

@@ -30,7 +30,7 @@ def describe_compiled(
         "tasks": comparison.count_ops_per_task(0, decoded)["tasks"],
         "targets": sorted({item.generation.name for item in decoded}),
         "planned": comparison.count_ops_per_task(planned.ops.ane, decoded),
-        "predicted": None if prediction is None else _drop_rows(compiled.beside(prediction, decoded)),
+        "predicted": None if prediction is None else _drop_rows(compiled.compare_with_tasks(prediction, decoded)),
     }
 
 

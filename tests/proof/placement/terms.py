@@ -76,13 +76,13 @@ class Row:
     @property
     def withheld(self) -> str | None:
         sites = nets.sites(self.net)
-        return withheld.why(sites, [self.unit] * len(sites), self.chip)
+        return withheld.explain_withholding(sites, [self.unit] * len(sites), self.chip)
 
 
 @cache
 def whole(net: str, unit: str, family: str) -> work.Work:
     sites = nets.sites(net)
-    return work.counted(sites, [unit] * len(sites), work.cache_bytes(family))
+    return work.count_work(sites, [unit] * len(sites), work.cache_bytes(family))
 
 
 @cache
