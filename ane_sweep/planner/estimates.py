@@ -2,7 +2,7 @@
 
 The factors, in the stages' own declarations, were measured on Linux with coremltools 9.0 and torch 2.13
 (tests/bench/FIGURES.md); a recorded peak of a task of similar size replaces the factor. Time has no formula here:
-without a record it is None, and whoever needs a figure all the same takes the stage's guess and says so.
+without a record there is no estimate (None), and a caller that needs a figure takes the stage's guess and marks it as one.
 """
 
 import statistics

@@ -109,12 +109,12 @@ def _psnr_warning(cell: Cell, record: Record) -> dict[str, str]:
 
 
 def _psnr_name(record: Record) -> str:
-    """Return what `worst_psnr` is of."""
+    """Return the printed name of the `worst_psnr` metric."""
     return "PSNR" if record.value("psnr_worst_db") is None else "PSNR of the worst output"
 
 
 def _measured_on(record: Record, plan: Plan, chain: list[tuple[Task, Outcome]]) -> None:
-    """Make the machine of a fleet that measured the cell the record's host, or the one that it was meant for if none did."""
+    """Set the record's host to the fleet machine that measured the cell, or to the planned one if no machine did."""
     if (place := plan.places.get(record.cell_key)) is None:
         return
     told = [o.result.facts["measured_on"] for _, o in chain if o.done and "measured_on" in o.result.facts]
