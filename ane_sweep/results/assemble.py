@@ -42,7 +42,7 @@ def make_records(
     toolchain: dict[str, str | None],
     files: Files,
 ) -> list[Record]:
-    """One record per planned cell, in the order asked for.
+    """Return one record per planned cell, in the order of the plan's cells.
 
     files   folder of an artifact -> its files
     """
@@ -166,7 +166,7 @@ def _agreement(chain: list[tuple[Task, Outcome]], host: dict[str, Any]) -> list[
 def _verdict(
     cell: Cell, record: Record, chain: list[tuple[Task, Outcome]], judged: Verdict | None
 ) -> tuple[Status, str | None]:
-    """The cell's status is that of the first of its stages that went wrong; doubts make it degraded, not failed.
+    """Return the cell's status and reason: those of its first failed stage; warnings make it degraded, not failed.
 
     An evidence pass that went wrong is such a doubt: what it watches was timed before. So is a verdict against the plan;
     one that says the cell ran elsewhere than asked makes it a fallback.
