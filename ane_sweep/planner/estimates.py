@@ -65,7 +65,7 @@ def held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, Any]) -> in
 
 
 def _blocks(cell: Cell, arch: Mapping[str, Any]) -> tuple[int, float]:
-    """(how many blocks there are, the share of all parameters that one has); a family of our own has blocks and little else."""
+    """Return the number of blocks, and the share of all parameters that one block has."""
     task, serves = cell.model_options["task"], families.serves(cell.family)
     if serves is None:
         layers = arch.get(cell.model_options["arch_keys"]["layers"])
