@@ -33,12 +33,12 @@ class Series:
 
     @property
     def tested(self) -> bool:
-        """Whether there are runs enough to say anything: of the last one, or of steps, which need more."""
+        """Return True if there are enough runs to test the last one; tests for steps need more."""
         return len(self.levels) > FEWEST_BEFORE
 
     @property
     def steady(self) -> list[float]:
-        """The runs since the last step, without the last one."""
+        """Return the latencies of the runs since the last step, without the last run."""
         return self.levels[self.found[-1].index if self.found else 0 : -1]
 
     @property
@@ -58,7 +58,7 @@ def typical(record: Record, name: str = "median_ms") -> float | None:
 
 
 def series(groups: list[list[Record]], stamps: list[str]) -> tuple[list[Series], list[str]]:
-    """(one series a cell, notes). Runs of another host than the last one's are left out, and counted."""
+    """Return one series per cell, and notes. Runs of another host than the last run's are left out; a note counts them."""
     notes: list[str] = []
     kept = [(stamp, group) for stamp, group in zip(stamps, groups) if group and like(group[0], groups[-1][0])]
     if len(kept) < len(groups):
@@ -105,12 +105,12 @@ def changed_with(cell: Series, step: Step) -> list[str]:
 
 
 def slower(cell: Series) -> bool:
-    """Whether what it runs at now is a step up, or its last night stands out above."""
+    """Return True if the last step or the last night of a cell is slower than what came before."""
     return bool(cell.found and cell.found[-1].percent > 0) or (cell.last_p is not None and cell.last_percent > 0)
 
 
 def read(out: Path, count: int) -> tuple[list[Series], list[str]]:
-    """The newest `count` finished runs that have timings."""
+    """Return the series and notes of the newest `count` finished runs that have timings. Raises RunNotFound."""
     finished = (run for run in runs.list_runs(out) if run.finished)
     read_ones = ((run.stamp, record.kept_records(run.folder) or []) for run in finished)
     newest = itertools.islice((one for one in read_ones if any(r.timings for r in one[1])), count)

@@ -225,7 +225,7 @@ def _place_key(entry: Placement) -> tuple[object, ...]:
 
 
 def _ane_share(entry: Placement | None) -> float | None:
-    """Return the ANE share rounded to the whole per cent that is printed, so that an invisible move is none; None without ops."""
+    """Return the ANE share rounded to a whole per cent as printed, so that only visible moves count; None without ops."""
     return round(entry.ops.share("ane"), 2) if entry is not None and entry.ops.total else None
 
 

@@ -56,7 +56,7 @@ def match(a: Side, b: Side) -> Matched:
 def requests(
     sides: Sequence[Sequence[Record]], chosen: Collection[str] = ()
 ) -> tuple[list[dict[str, list[Record]]], dict[str, str]]:
-    """(of each side, request -> its records; request -> a label that no other one has).
+    """Return, for each side, request -> its records; and request -> its unique label.
 
     A request is every axis and option that all sides know (one that came with a newer version is on some sides only),
     but for how a cell is run (_HOW). Where a side has several cells that are alike in that, how they are run is part of
@@ -136,7 +136,7 @@ def marks(a: Record, b: Record) -> list[str]:
 
 
 def _busy(a: Record, b: Record) -> list[str]:
-    """A machine that was busy or hot on one side only is no difference between the programs, but reads like one."""
+    """Describe a machine that was busy or hot on one side only, which looks like a difference between programs."""
     found = {side: said for side, one in (("before", a), ("now", b)) if (said := in_vain(one.timings))}
     return [f"machine: {side} {said}" for side, said in found.items()] if len(found) == 1 else []
 

@@ -11,7 +11,7 @@ SHOWN = 20  # cells of one bucket; the JSON has all
 
 
 def as_markdown(found: Comparison, a: str, b: str, *, headline: str, level: float, least_percent: float) -> str:
-    """The headline, what differs in general, then each bucket that holds something."""
+    """Return a comparison in Markdown: the headline, the counts, then each bucket that is not empty."""
     lines = [f"## {markdown(a)} -> {markdown(b)}", "", f"**{headline}**", ""]
     lines += [
         f"{len(found.pairs)} cell{'' if len(found.pairs) == 1 else 's'} in both"
@@ -72,8 +72,8 @@ def _only(where: str, cells: list[str]) -> str:
 
 
 def as_json(found: Comparison, a: str, b: str, *, headline: str, level: float, least_percent: float, code: int) -> str:
-    """One object: {a, b, verdict, exit, level, least_percent, tests, cells, tested, untested, only_a, only_b, marks, changes,
-    timings}."""
+    """Return one JSON object: {a, b, verdict, exit, level, least_percent, tests, cells, tested, untested, only_a, only_b, marks,
+    changes, timings}."""
     whole: dict[str, object] = {
         "schema": 1,
         "a": a,

@@ -49,14 +49,14 @@ class Side:
 
 
 def both(out: Path, first: str, second: str) -> tuple[Side, Side]:
-    """Two sides. Beside a run, `good` means the good runs without that run, which would be compared with itself."""
+    """Return the two sides. Against a run, `good` leaves that run out, as it would be compared with itself."""
     folders = [_folder(out, name) for name, _ in map(_parsed, (first, second))]
     fixed = [folder.resolve() for folder in folders if folder is not None]
     return side(out, first, without=fixed), side(out, second, without=fixed)
 
 
 def side(out: Path, word: str, without: Collection[Path] = ()) -> Side:
-    """The records a word means; `good` leaves out the runs in these folders. Raises RunNotFound, ConfigError."""
+    """Return the records that a word selects; `good` leaves out the runs in `without`. Raises RunNotFound, ConfigError."""
     name, typed = _parsed(word)
     folder = _folder(out, name)
     records = good_records(out, without) if folder is None else record.read_records(folder)
@@ -76,7 +76,7 @@ def side(out: Path, word: str, without: Collection[Path] = ()) -> Side:
 
 
 def _parsed(word: str) -> tuple[str, dict[str, str]]:
-    """(the run of RUN:axis=value,..., what it chooses by axis); a path may hold a colon too. Raises ConfigError."""
+    """Return the run and the chosen value per axis of RUN:axis=value,...; a path may hold a colon too. Raises ConfigError."""
     found = _SELECTOR.fullmatch(word)
     name, filters = found.groups() if found else (word, "")
     parts = [part.partition("=") for part in _COMMA.split(filters) if filters]
@@ -86,7 +86,7 @@ def _parsed(word: str) -> tuple[str, dict[str, str]]:
 
 
 def _folder(out: Path, name: str) -> Path | None:
-    """The folder whose records a name means; None for `good`, which has no single one."""
+    """Return the folder whose records a name means; None for `good`, which has several."""
     if name == GOOD:
         return None
     path = folders.user_path(name)
@@ -96,12 +96,12 @@ def _folder(out: Path, name: str) -> Path | None:
 
 
 def text_of(value: object) -> str:
-    """A value as labels show it and selectors name it."""
+    """Return a value as labels show it and selectors name it."""
     return format_value(value) if isinstance(value, (str, list)) else json.dumps(value, default=str)
 
 
 def good_records(out: Path, without: Collection[Path] = ()) -> list[Record]:
-    """Each cell's level: its record of the newest good run in which it ran well. Raises RunNotFound where none is good."""
+    """Return each cell's baseline: its record of the newest good run in which it ran well. Raises RunNotFound."""
     if not good_runs(out):
         raise RunNotFound(f"no run under {out / 'runs'} is tagged good yet; `ane-sweep nightly accept RUN` tags one")
     if not (nights := good_nights(out, without)):
@@ -130,8 +130,10 @@ def good_nights(out: Path, without: Collection[Path] = ()) -> list[list[Record]]
 
 
 def is_level(one: Record) -> bool:
-    """Whether later nights may be held against it: it ran, and was not timed while the machine was busy or hot. (A cell
-    that is degraded for what it is, such as a coarse precision under its PSNR gate, has no other level.)"""
+    """Return True if a record may be a baseline: the cell ran, and was not timed while the machine was busy or hot.
+
+    A cell that is always degraded, such as a coarse precision under its PSNR gate, has no better baseline.
+    """
     return one.status in FINE and not in_vain(one.timings)
 
 
@@ -141,13 +143,13 @@ def is_testable(one: Record) -> bool:
 
 
 def good_runs(out: Path) -> list[str]:
-    """Names of the runs that are tagged good and still there, newest first."""
+    """Return the names of the runs that are tagged good and still exist, newest first."""
     tags = _tags(out).good
     return [r.stamp for r in runs.list_runs(out) if r.stamp in tags and (r.folder / record.FILE_NAME).is_file()]
 
 
 def tag_good(out: Path, stamp: str, untested: Collection[str] = ()) -> None:
-    """From now on `good` means this run, for the cells that ran well in it, but for the keys in `untested`."""
+    """Tag a run as good: the baseline of the cells that ran well in it, except those in `untested`."""
     good = list(dict.fromkeys([*good_runs(out), stamp]))
     kept = {run: cells for run, cells in _tags(out).untested.items() if run in good and run != stamp}
     disk.write_json(out / TAGS_FILE, vars(Tags(good, kept | ({stamp: sorted(untested)} if untested else {}))))

@@ -61,7 +61,7 @@ def _cuts(levels: Sequence[float], offset: int, level: float) -> list[tuple[int,
 
 
 def highest(ranked: Sequence[float]) -> tuple[int, float]:
-    """(cut, height): where the rank sum of what lies before is furthest from its mean, in its standard deviations.
+    """Return (cut, height): the cut whose rank sum before it is furthest from its mean, and the distance in standard deviations.
 
     Mean k (n + 1) / 2 and variance k (n - k) (n + 1) / 12 (Wilcoxon 1945).
     """
@@ -76,7 +76,7 @@ def highest(ranked: Sequence[float]) -> tuple[int, float]:
 
 
 def chance(count: int, height: float) -> float:
-    """How often shuffling `count` nights gives such a height; never below one in 10,001."""
+    """Return the share of shuffles of `count` nights that reach this height; never below one in 10,001."""
     return (1 + sum(other >= height - _SAME for other in _shuffled(count))) / (1 + DRAWS)
 
 
@@ -91,7 +91,7 @@ def _shuffled(count: int) -> tuple[float, ...]:
 
 
 def stands_out(before: Sequence[float], last: float) -> float | None:
-    """p that the next night of such nights is as far from them as `last`: a t prediction interval on the log scale.
+    """Return p that a next night is as far off as `last`, by a t prediction interval on the log scale.
 
     None with fewer than 5 nights before.
     """

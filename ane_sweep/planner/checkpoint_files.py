@@ -29,7 +29,7 @@ Lookup = Callable[[str], File | None]
 
 
 def is_folder(name: Any) -> bool:
-    """Whether a text names a folder as paths are written here, and no repository: ./ckpt, ../ckpt, /ckpt, ~/ckpt."""
+    """Return True if a text names a folder rather than a repository: ./ckpt, ../ckpt, /ckpt, ~/ckpt."""
     return isinstance(name, str) and name.startswith(("./", "../", "/", "~"))
 
 
@@ -52,7 +52,7 @@ class Hashed:
 
 
 def file_digest(path: Path, digests: Path) -> str:
-    """sha256 of a file's content, remembered in `digests` for as long as its size and mtime stay the same."""
+    """Return the sha256 of a file's content, remembered in `digests` for as long as its size and mtime stay the same."""
     status = path.stat()
     known = kept.read(digests, dict[str, Hashed], "weights are hashed again") or {}
     mark = [status.st_size, status.st_mtime_ns, status.st_ino]

@@ -19,7 +19,7 @@ from ane_sweep.planner import chunking, packages
 
 
 def resolved_runtime(cell: Cell, place: Place | None = None) -> str:
-    """`auto` is the first of those that offer themselves and can run, here or there: coreml, else the reference runtime."""
+    """Return the cell's runtime; `auto` picks the first that can run here or at `place`: coreml, else the reference runtime."""
     if cell.runtime != "auto":
         return cell.runtime
     wanted = sorted((traits.auto, name) for name, traits in RUNTIMES.items() if traits.auto)
@@ -137,12 +137,12 @@ def numerics(cell: Cell) -> dict[str, Any]:
 
 
 def idle(honours: Collection[str]) -> set[str]:
-    """The axes that a runtime of that `honours` has no use for."""
+    """Return the axes that a runtime which supports only `honours` ignores."""
     return {name for name, axis in DECLARED.items() if axis.honoured and axis.honoured not in honours}
 
 
 def applicable(cell: Cell, axes: Sequence[str]) -> list[str]:
-    """The axes that mean something to the cell's model, whatever runs it."""
+    """Return the axes that affect the cell's model under any runtime."""
     return [axis for axis in axes if axis != "seq_len" or cell.model_options["task"] not in ONE_SIZE]
 
 
@@ -167,7 +167,7 @@ def precision_refusal(cell: Cell, has: str, instead: str) -> str | None:
 
 
 def _slow(cells: Sequence[Cell], sources: Collection[Source]) -> list[str]:
-    """A word before numerics=ane rounds every product of a large model by itself."""
+    """Return a warning with the estimated minutes if numerics=ane rounds every product of a model."""
     if not any("products" in (numerics(cell)["effects"] or ()) for cell in cells):
         return []
     largest = max((source.parameter_bytes / 4 for source in sources), default=0)

@@ -61,7 +61,7 @@ def as_config_error(what: str) -> Iterator[None]:
 
 @contextmanager
 def isolate_hydra() -> Iterator[None]:
-    """A program that has a Hydra of its own (a notebook) finds it as it was; threads compose one after the other."""
+    """Restore the caller's own Hydra, as of a notebook, at the end of this context; only one thread composes at a time."""
     with _ALONE:
         theirs = GlobalHydra.instance().hydra
         try:
@@ -309,7 +309,7 @@ def expand_short_key(word: str) -> str:
 
 
 def _parsed(parser: OverridesParser, line: str) -> Override:
-    """One override. A plain path with letters that the grammar does not know (~, #, any but English ones) is text."""
+    """Return one parsed override. A plain path with letters that the grammar does not know (~, #, any but English ones) is text."""
     try:
         with as_config_error(line[:200]):
             return parser.parse_override(line)

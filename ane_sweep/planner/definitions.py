@@ -71,7 +71,7 @@ def _read(path: Path | None, roots: Sequence[Path]) -> Scope | None:
 
 
 def _module_file(name: str, roots: Sequence[Path]) -> Path | None:
-    """The file of a module by its full name, found without importing the packages that it lies in."""
+    """Return the file of a module by its full name, or None, without importing the packages that it lies in."""
     parts, places = name.split("."), None
     for number in range(1, len(parts) + 1):
         full = ".".join(parts[:number])
@@ -124,7 +124,7 @@ def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _bound(statement: ast.stmt) -> Iterator[tuple[str, ast.AST]]:
-    """(name, node) of each name that a statement binds; the node of an assignment to one name is its value."""
+    """Yield (name, node) of each name that a statement binds; the node of an assignment to one name is its value."""
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield statement.name, statement
     elif isinstance(statement, (ast.Import, ast.ImportFrom)):
@@ -193,7 +193,7 @@ def _of_function(
 
 
 def _bases(scope: Scope, node: ast.ClassDef, deep: int = 0) -> Iterator[ast.ClassDef]:
-    """The class and those that it inherits from in order, as far as they stand in files that can be read."""
+    """Yield the class and its base classes in order, as far as their files can be read."""
     yield node
     for base in node.bases:
         if isinstance(base, ast.Name) and deep < _DEEPEST:
@@ -246,7 +246,7 @@ def _taking(forward: Function | None) -> str:
 
 
 def _signature(function: Function, own: int) -> tuple[list[str], set[str]]:
-    """(the names of the parameters, those without a default), of a method without self."""
+    """Return the parameters' names, and those without a default; a method's without self."""
     given = function.args
     by_place = [one.arg for one in [*given.posonlyargs, *given.args]]
     needed = set(by_place[own : len(by_place) - len(given.defaults)])

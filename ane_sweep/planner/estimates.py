@@ -2,7 +2,7 @@
 
 The factors, in the stages' own declarations, were measured on Linux with coremltools 9.0 and torch 2.13
 (tests/bench/FIGURES.md); a recorded peak of a task of similar size replaces the factor. Time has no formula here:
-without a record it is None, and whoever needs a figure all the same takes the stage's guess and says so.
+without a record there is no estimate (None), and a caller that needs a figure takes the stage's guess and marks it as one.
 """
 
 import statistics
@@ -65,7 +65,7 @@ def held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, Any]) -> in
 
 
 def _blocks(cell: Cell, arch: Mapping[str, Any]) -> tuple[int, float]:
-    """(how many blocks there are, the share of all parameters that one has); a family of our own has blocks and little else."""
+    """Return the number of blocks, and the share of all parameters that one block has."""
     task, serves = cell.model_options["task"], families.serves(cell.family)
     if serves is None:
         layers = arch.get(cell.model_options["arch_keys"]["layers"])

@@ -122,7 +122,7 @@ def _product(base: dict[str, Any], axes: list[Axis], options: Options, asked: in
         if hits := [i for i, rule in enumerate(exclude) if _matches(rule, assigned, base)]:
             used.update(hits)
             continue
-        config = {**base, **groups.of(assigned)}
+        config = {**base, **groups.compose(assigned)}
         for key, value in assigned.items():
             if key.split(".")[0] not in schema.GROUP_KEYS:
                 _assign(config, key, value)
@@ -180,7 +180,7 @@ class Groups:
         self.made: dict[str, dict[str, Any]] = {}
         self.found: dict[str, None] = {}
 
-    def of(self, assigned: Mapping[str, Any]) -> dict[str, Any]:
+    def compose(self, assigned: Mapping[str, Any]) -> dict[str, Any]:
         chosen = {key: value for key, value in assigned.items() if key.split(".")[0] in schema.GROUP_KEYS}
         mark = repr(chosen)
         if mark not in self.made:

@@ -84,7 +84,7 @@ def _hash(what: str, text: str, digests: Path) -> str:
 
 
 def _weights(weights: str, seed: int, beside: dict[str, Path], digests: Path) -> tuple[str, str, str, int]:
-    """(kind, for people, digest, bytes in fp32); a file is put among what a worker is given."""
+    """Return (kind, label, digest, bytes in fp32) of the weights; add their file to `beside`, the worker's files."""
     if weights == "random":
         return "random", f"random:{seed}", f"random:{seed}", _GUESSED_BYTES
     if weights == "pretrained":

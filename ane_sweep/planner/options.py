@@ -66,6 +66,8 @@ def row_names(path: Path) -> list[str]:
         text = path.read_text(encoding="utf-8") + "\n"
     except (OSError, UnicodeDecodeError):
         return []
+    if f"\n{ROWS}:" not in f"\n{text}":
+        return []
     laid_out = _ROW_LINES.search(text)
     return _ROW_NAME.findall(laid_out[1]) if laid_out and laid_out[1] else list(rows(path))
 

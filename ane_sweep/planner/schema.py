@@ -233,7 +233,7 @@ def problems_of_groups(config: dict[str, Any]) -> list[str]:
 
 
 def _problems_of_precision(option: dict[str, Any]) -> list[str]:
-    """With the file that the recipe is from: a word of the command line may have changed a part of it."""
+    """Return a recipe's problems, with its file: a word of the command line may have changed a part of it."""
     name = abbreviate(option["name"], "")
     return [
         f"{problem} (precision={name}: it stands in precision/{name}.yaml, or in a word precision.weights.* of the command line)"

@@ -118,7 +118,7 @@ def _enough(score: str, table: list[examples.Row], name: str) -> None:
 
 
 def _find_file(name: str) -> Path:
-    """A file of this machine, or of a dataset on the hub."""
+    """Return the path of a file of this machine, or of a dataset on the hub. Raises ConfigError."""
     path = folders.user_path(name)
     if path.is_file():
         return path.resolve()
@@ -131,7 +131,7 @@ def _find_file(name: str) -> Path:
 
 
 def _from_hub(name: str, parts: Mapping[str, str | None]) -> Path:
-    """The file in the hub's local cache, brought there if need be: it is small, and a plan says what is wrong in it."""
+    """Return the file in the hub's local cache, downloaded if needed: it is small, and a plan reports its errors."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.constants import ENDPOINT
 

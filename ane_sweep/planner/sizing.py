@@ -42,7 +42,7 @@ def estimate(arch: Mapping[str, Any], serves: Serves, task: str) -> int:
 
 
 def own(arch: Mapping[str, Any], serves: Serves, task: str) -> Mapping[str, Any]:
-    """The architecture of the part that a task asks for."""
+    """Return the architecture of the part that a task uses."""
     return {**arch, **(arch.get(serves.parts[task]) or {})} if task in serves.parts else arch
 
 

@@ -37,7 +37,7 @@ class Sources:
 
 
 def of_file(path: Path, roots: Sequence[Path]) -> Sources:
-    """The closure of a file. Raises ConfigError for more files than any model has, OSError."""
+    """Return a file and all that it imports. Raises ConfigError for more files than any model has, OSError."""
     found = Sources(roots, unread=[(path.name, path, "")])
     _read_all(found)
     return found
@@ -115,7 +115,7 @@ def _read(found: Sources, name: str, path: Path, package: str) -> None:
 
 
 def _imports(tree: ast.AST, package: str) -> Iterator[tuple[str, list[str]]]:
-    """(module, names taken from it) of every import statement."""
+    """Yield (module, names imported from it) of every import statement."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, []) for alias in node.names)

@@ -77,16 +77,16 @@ class Space:
         return {named(axis): Choice(tuple(axis.rows)) for axis in self.listed} | self.free
 
     def count(self) -> float:
-        """How many cells there are; infinite where any number is."""
+        """Return the number of cells, infinite if a dimension is continuous."""
         return math.prod(len(one.values) if isinstance(one, Choice) else math.inf for one in self.dimensions.values())
 
     def all(self) -> Iterator[dict[str, int | float]]:
-        """All that can be drawn, where it can be listed."""
+        """Return all combinations of the dimensions that are choices."""
         sizes = [range(len(one.values)) for one in self.dimensions.values() if isinstance(one, Choice)]
         return (dict(zip(self.dimensions, row)) for row in itertools.product(*sizes))
 
     def middles(self) -> Iterator[dict[str, int | float]]:
-        """The middle of all that is free, with each choice of the lists."""
+        """Yield each combination of the listed axes, with the middle of every free dimension."""
         free = {name: _middle(one) for name, one in self.free.items()}
         for row in itertools.product(*(range(len(list(axis.rows))) for axis in self.listed)):
             yield dict(zip(map(named, self.listed), row)) | _apart(free, self.free)
@@ -121,7 +121,7 @@ class Space:
         return expand(self.base, [Axis(tuple(assigned), 1, row, [row], added=True)], self.composer, self.fixed).cells[0]
 
     def trial(self, drawn: Drawn) -> list[str]:
-        """The words of a sweep of that one cell."""
+        """Return the command-line words of a sweep of this one cell."""
         added = {RULES, *(key for axis in self.listed if axis.added for key in axis.keys)}
         said = self.assigned(drawn).items()
         return [
@@ -131,7 +131,7 @@ class Space:
         ]
 
     def request(self, drawn: Drawn) -> Request:
-        """The same from those words, with all that a sweep is told beside its cells. Raises ConfigError."""
+        """Return the request of this one cell, with the other options of the search. Raises ConfigError."""
         found = config.load(self.trial(drawn), leave=())
         found.axes = self.axes
         return found
@@ -161,12 +161,12 @@ def named(axis: Axis) -> str:
 
 
 def _as_place(name: str, value: object) -> object:
-    """A place to cut that is a whole number is a layer."""
+    """Return a place to cut; a whole number means a layer: 3 -> `layer:3`."""
     return f"layer:{value}" if name.split(".")[0] == "cuts" and isinstance(value, int) else value
 
 
 def _text(value: object) -> str:
-    """As Hydra's grammar reads it; plain names and places to cut need no quotes."""
+    """Return a value in Hydra's grammar; plain names and places to cut need no quotes."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         rules = (f'{{match:"{rule["match"]}",bits:{rule["bits"]}}}' for rule in value)
         return f"[{','.join(rules)}]"

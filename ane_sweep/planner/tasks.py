@@ -50,7 +50,7 @@ class Shared:
     place: Place | None = None
 
     def at(self, place: Place) -> "Shared":
-        """The same for a cell that machines of a fleet measure."""
+        """Return a copy for a cell that machines of a fleet measure."""
         return replace(self, host=place.key, place=place)
 
 
@@ -171,7 +171,7 @@ def _positions(cell: Cell, source: Source) -> int:
 
 
 def has_own_shapes(cell: Cell) -> bool:
-    """Whether the model is given by its path, with shapes of its own, and seq_len means nothing."""
+    """Return True if the model is given by its path: it brings its own shapes, and seq_len has no effect."""
     return "path" in cell.model_options
 
 
@@ -196,7 +196,7 @@ def _add_examples(chain: Chain, built: dict[str, Any], fetched: Task | None) -> 
 
 
 def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None, reference: Task, source: Source) -> Task:
-    """From the model to the program, or chain of programs, that runs."""
+    """Add the tasks that turn the model into a program or a chain of programs. Return the last one."""
     cell, precision = chain.cell, chain.cell.precision_options
     fault = None if cell.fault == "none" else cell.fault
     if source.kind == packages.KIND:
@@ -214,7 +214,7 @@ def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None, refe
 
 
 def _finished(chain: Chain, program: Task, reference: Task) -> Task:
-    """A program compressed and cut as the cell asks."""
+    """Add the tasks that compress and cut the program as the cell asks. Return the last one."""
     cell, precision = chain.cell, chain.cell.precision_options
     if (recipe := recipes.canonical(precision["weights"])) is not None:
         program = _add_compression(chain, recipe, program, reference)
@@ -225,7 +225,7 @@ def _finished(chain: Chain, program: Task, reference: Task) -> Task:
 
 
 def _add_compression(chain: Chain, recipe: recipes.Recipe, program: Task, reference: Task) -> Task:
-    """The compressed program. What is measured for it depends on less than the whole recipe, and is shared."""
+    """Add the compression; its calibration depends on a part of the recipe only, so that cells share it."""
     upstream: dict[str, Task | None] = {"program": program}
     if (wanted := recipes.calibration(recipe)) is not None:
         upstream["calibration"] = chain.add("calibrate", wanted, {"program": program, "reference": reference})
@@ -255,7 +255,7 @@ def _on_coreml(chain: Chain) -> dict[str, Any]:
 
 
 def _device(cell: Cell) -> dict[str, Any]:
-    """The device of Core ML's stages: an iPhone by a digest of what it is, as another one would give other figures."""
+    """Return the device of Core ML's stages; an iPhone enters by the digest of its identity, as others give other figures."""
     if cell.device == "local":
         return {"device": "local"}
     (found,) = usb.connected()
@@ -302,8 +302,10 @@ def _add_figures(
 
 
 def _add_baselines(chain: Chain, params: dict[str, Any], inputs: Mapping[str, Task | None]) -> None:
-    """The first round of the same program under the units that a verdict compares with: the very tasks that cells asking
-    for those units have."""
+    """Add the first round of the same program under the units that a verdict compares with.
+
+    These tasks equal those of cells that ask for these units, so that they run once.
+    """
     if chain.cell.compute_units == "cpu_only":
         return
     for units in BASELINES:
@@ -334,7 +336,7 @@ def _entering(stage: str, honours: tuple[str, ...], axes: tuple[str, ...]) -> tu
 
 
 def label(stage: str, cell: Cell, axes: Iterable[str]) -> str:
-    """`convert gpt2 split_einsum fp16`: the stage, the model, and the varying axes that make a difference to it."""
+    """Return a task's label, `convert gpt2 split_einsum fp16`: the stage, the model, and the varying axes that affect it."""
     named = [axis for axis in axes if axis != "model"]
     values = [
         str(cell.value(axis)) if axis in ("variant", "precision") else f"{axis}={format_value(cell.value(axis))}"

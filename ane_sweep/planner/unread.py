@@ -32,7 +32,7 @@ def hydras(name: str) -> str:
 
 
 def lacking_key(error: ConfigError) -> str | None:
-    """The key that an override could not change because nothing has it."""
+    """Return the key that an override could not change because it does not exist, or None for another error."""
     found = re.search(r"Could not override '([^']*)'", error.problems[0])
     return found[1] if found else None
 
@@ -65,7 +65,7 @@ def unknown_option(group: str, name: object, options: list[str]) -> str:
 
 
 def suggest_words(name: str) -> str | None:
-    """The words for a model that is given by its path, or for one of torchvision; None for any other name."""
+    """Return advice with the words for a model given by its path or from torchvision; None for any other name."""
     place, colon, what = name.rpartition(":")
     if _TORCHVISION.fullmatch(name):
         return (

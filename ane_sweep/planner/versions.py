@@ -43,7 +43,7 @@ _IMPORT = re.compile(
 
 @cache
 def code_digest(stage: str, family: str | None = None, runtime: str | None = None) -> str:
-    """sha256 of the code that decides a stage's result, of this family and on this runtime."""
+    """Return the sha256 of the code that decides a stage's result, of this family and on this runtime."""
     theirs = {
         path: f"{one.distribution} {one.version}/{name}"
         for one in (families.plugin_of(family) if family else None, RUNTIMES.plugin_of(runtime) if runtime else None)

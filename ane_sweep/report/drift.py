@@ -1,7 +1,7 @@
 """The search for the ops that lose the worst cell's accuracy: a separate task, requested by `report --drift`.
 
-At the end of a sweep it runs by itself only where it is both called for and cheap: a cell is under its precision's gate
-and its program is small. Its result stays in the run's folder (drift.json) for every later report.
+At the end of a sweep it runs by itself only if a cell is under its precision's gate and its program is
+small. Its result stays in the run's folder (drift.json) for every later report.
 """
 
 import math

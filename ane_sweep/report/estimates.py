@@ -1,6 +1,6 @@
 """The estimated latency of each cell on each chip, with its band, and the ANE's share of the planner cost.
 
-None of it was measured, and every head says so.
+These figures are estimates, not measurements, and every heading says so.
 """
 
 from collections.abc import Sequence

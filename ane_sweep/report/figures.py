@@ -150,7 +150,7 @@ def drift(
 ) -> str:
     """Draw the PSNR of each value of a program against fp32, in the order in which they are made.
 
-    values  (op index, dB or None where it is no float); marks: (op index, dB, name) of the ops that lose most
+    values  (op index, dB or None for a value that is no float); marks: (op index, dB, name) of the ops that lose most
     """
     with drawing():
         figure, axes = new(3.0)

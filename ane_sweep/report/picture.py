@@ -112,7 +112,7 @@ def _names(axes: "Axes", spots: Sequence[Spot], placed: Sequence[tuple[float, fl
 
 
 def _sides(box: tuple[float, ...], place: tuple[float, ...]) -> list[tuple[float, float, str, bool]]:
-    """(x, y of its middle, anchor, whether it needs a line) of the places that a name may take, the nearest first."""
+    """Return (x, y of its middle, anchor, True if it needs a line) of each place for a name, the nearest first."""
     (left, top, right, bottom), (x, _, low, high) = box, place
     gap, middle = 3.0, (top + bottom) / 2
     found = [(max(right, high) + gap, middle, "start", False), (min(left, low) - gap, middle, "end", False)]

@@ -54,7 +54,7 @@ def natural(parts: list[Column]) -> int:
 
 
 def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) -> Group | Text:
-    """A rich renderable: heads, table, doubts. `width` is that of the console that will print it; `runs` is the folder of
+    """Return a rich renderable: heads, table, warnings. `width` is that of the console that will print it; `runs` is the folder of
     the runs, as a user would type it."""
     if not records:
         return Text("no records")

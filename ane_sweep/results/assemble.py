@@ -42,7 +42,7 @@ def make_records(
     toolchain: dict[str, str | None],
     files: Files,
 ) -> list[Record]:
-    """One record per planned cell, in the order asked for.
+    """Return one record per planned cell, in the order of the plan's cells.
 
     files   folder of an artifact -> its files
     """
@@ -109,12 +109,12 @@ def _psnr_warning(cell: Cell, record: Record) -> dict[str, str]:
 
 
 def _psnr_name(record: Record) -> str:
-    """Return what `worst_psnr` is of."""
+    """Return the printed name of the `worst_psnr` metric."""
     return "PSNR" if record.value("psnr_worst_db") is None else "PSNR of the worst output"
 
 
 def _measured_on(record: Record, plan: Plan, chain: list[tuple[Task, Outcome]]) -> None:
-    """Make the machine of a fleet that measured the cell the record's host, or the one that it was meant for if none did."""
+    """Set the record's host to the fleet machine that measured the cell, or to the planned one if no machine did."""
     if (place := plan.places.get(record.cell_key)) is None:
         return
     told = [o.result.facts["measured_on"] for _, o in chain if o.done and "measured_on" in o.result.facts]
@@ -166,7 +166,7 @@ def _agreement(chain: list[tuple[Task, Outcome]], host: dict[str, Any]) -> list[
 def _verdict(
     cell: Cell, record: Record, chain: list[tuple[Task, Outcome]], judged: Verdict | None
 ) -> tuple[Status, str | None]:
-    """The cell's status is that of the first of its stages that went wrong; doubts make it degraded, not failed.
+    """Return the cell's status and reason: those of its first failed stage; warnings make it degraded, not failed.
 
     An evidence pass that went wrong is such a doubt: what it watches was timed before. So is a verdict against the plan;
     one that says the cell ran elsewhere than asked makes it a fallback.

@@ -16,7 +16,7 @@ UNSTABLE_BETWEEN_SHARE = 0.1  # standard deviation between processes, as a share
 
 
 def pooled(results: Sequence[TaskResult]) -> tuple[list[Metric], dict[str, Any], list[Timing]]:
-    """(metrics, realised, timings) of the results of one cell's latency tasks, in the order of their rounds.
+    """Return (metrics, realised, timings) of the results of one cell's latency tasks, in the order of their rounds.
 
     Of several processes every figure is the median over them, but: peak memory is the largest; the 90th and 99th
     percentile are those of all samples together; the interval is of the typical process, not within one; and

@@ -71,7 +71,7 @@ def _requested_names() -> tuple[str, ...]:
 
 @cache
 def rows() -> tuple[Row, ...]:
-    """All rows, in the order of the file."""
+    """Return all rows, in the order of the file."""
     with DATA.open(encoding="utf-8", newline="") as file:
         return tuple(_row(line) for line in csv.DictReader(file))
 

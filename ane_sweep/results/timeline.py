@@ -1,7 +1,8 @@
-"""The trace of a cell's processes in Chrome's format, which Perfetto opens: load, every call, its chunks and the gaps between
-them, and what the evidence pass saw. Made of what the tasks left in the run's folder; nothing is timed for it.
+"""The trace of a cell's processes in Chrome's format, which Perfetto opens: load, calls, chunks, gaps and the evidence pass.
 
-    pid   a process of ours;  tid 1: load and calls, 2: chunks or copies, 3: what passes between them;  counters: power, memory
+It is built from files that the tasks wrote into the run's folder; nothing is timed for it.
+
+    pid   a process of ours;  tid 1: load and calls, 2: chunks or copies, 3: transfers between them;  counters: power, memory
     ts    microseconds since the first of them began, by one wall clock that is laid under each process's own
 """
 

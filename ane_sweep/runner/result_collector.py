@@ -62,7 +62,7 @@ class MachineTally:
 
     @property
     def machines(self) -> dict[str, dict[str, object]]:
-        """The shares as JSON values."""
+        """Return the shares as JSON values."""
         plain: dict[str, dict[str, object]] = msgspec.to_builtins(self._shares)
         return plain
 

@@ -72,11 +72,11 @@ class Predicted:
             self.seen.append(gains)
 
     def least(self, key: str) -> float:
-        """The latency in ms that a cell may have at best, as far as the estimates held so far."""
+        """Return the least latency in ms that a cell may reach, given the errors of the estimates so far."""
         return self.bands[key].low * self.slack**2
 
     def hopeless(self, key: str) -> bool:
-        """Whether a cell that was tried is as good in everything as this one can be at its best."""
+        """Return True if a measured cell is at least as good in every objective as this cell's best estimate."""
         best = self.hopes(key, self.least(key))
         return any(all(a >= b for a, b in zip(one, best)) for one in self.seen)
 

@@ -145,7 +145,7 @@ class Search:
         self._tell_doubts()
 
     def _tell_doubts(self) -> None:
-        """At once, as a search over what changes nothing is better ended early; each once."""
+        """Print each new warning at once: a user may end a search early over options that change nothing."""
         for doubt in (doubt for outcome in self.outcomes.values() for doubt in outcome.result.doubts):
             if doubt not in self.doubted:
                 self.doubted.add(doubt)

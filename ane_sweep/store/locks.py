@@ -85,8 +85,7 @@ class Lock:
         fcntl.flock(self.descriptor, fcntl.LOCK_UN)
 
     def is_its_file(self) -> bool:
-        """Whether the file is still what lies at its path; else its last holder deleted it while we waited, and the lock
-        is another file now."""
+        """Return False if the last holder deleted the file while we waited, so that the path holds another file or none."""
         try:
             there = os.stat(self.path)
         except FileNotFoundError:
@@ -95,7 +94,7 @@ class Lock:
         return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
 
     def close(self, *, delete: bool = False) -> None:
-        """`delete`: its file is of no more use. Who opened it meanwhile sees that (`is_its_file`)."""
+        """Release the lock; `delete` its file first, which waiting processes notice by `is_its_file`."""
         if delete:
             self.path.unlink(missing_ok=True)
         self._file.close()

@@ -180,13 +180,13 @@ def _is_full(error: Exception) -> bool:
 
 
 def is_forbidden(error: Exception) -> bool:
-    """Whether it says that one may not: of what is written, that the store is read-only."""
+    """Return True if the error means missing permission; for a write, that the store is read-only."""
     read_only = isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
     return isinstance(error, PermissionError | NotImplementedError) or read_only or _status(error) in _FORBIDDEN
 
 
 def why(error: Exception) -> str:
-    """An error as one clause without secrets."""
+    """Return an error as one clause without secrets."""
     if _is_full(error):
         return "no space left on it"
     text = " ".join(str(error).split()) or "no reason given"
@@ -199,7 +199,7 @@ def _status(error: Exception) -> int | None:
 
 
 def _connected(url: str, scheme: str) -> tuple[Any, str]:
-    """(the file system, the folder in it). Raises ConnectionError for a folder whose parent is not there: not mounted?"""
+    """Return the file system and the folder in it. Raises ConnectionError if the folder's parent does not exist: not mounted?"""
     import fsspec
 
     if scheme in ("sftp", "ssh"):

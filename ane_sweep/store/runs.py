@@ -114,12 +114,12 @@ class Run:
 
     @property
     def began(self) -> datetime | None:
-        """The time at which it began, or None if run.json is damaged there."""
+        """Return the time at which the run began, or None if run.json lacks it."""
         return _moment(self.info.get("started"))
 
     @property
     def seconds(self) -> float | None:
-        """The time from its beginning to its end, or None if it has not ended or run.json is damaged there."""
+        """Return the duration of the run, or None if it has not ended or run.json lacks a time."""
         ended = _moment(self.info.get("finished"))
         return None if ended is None or self.began is None else (ended - self.began).total_seconds()
 
@@ -152,7 +152,7 @@ class Run:
 
 
 def open_run(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[str, Any]) -> Run:
-    """The run to work on: an unfinished one of the same plan, the one asked for, or a new one. Raises RunNotFound."""
+    """Return the run to work on: the requested one, an unfinished one of the same plan, or a new one. Raises RunNotFound."""
     resume = settings["resume"]
     mine = [run for run in list_runs(out) if run.info["plan_key"] == plan.key and not run.folder.is_symlink()]
     if resume is not None:
@@ -182,7 +182,7 @@ def list_runs(out: Path) -> list[Run]:
 
 
 def find_run(out: Path, name: str | None) -> Run:
-    """The named run, or the newest that has records. Raises RunNotFound with the names there are."""
+    """Return the named run, or the newest that has records. Raises RunNotFound with the existing names."""
     runs = [run for run in list_runs(out) if (run.folder / record.FILE_NAME).is_file()]
     chosen = next((run for run in runs if name in (None, "last", run.stamp)), None)
     if chosen is None:

@@ -93,7 +93,7 @@ class Shared:
         self._bad_files: set[str] = set()  # digests that are missing there or hold other bytes
 
     def has(self, stage: str, key: str) -> bool:
-        """Whether a manifest is there, and nothing of it was found damaged."""
+        """Return True if the store has a manifest of the artifact, and no file of it was found damaged."""
         return stage in self._stages and (stage, key) not in self._damaged and self._manifest(stage, key) is not None
 
     def damage(self, stage: str, key: str) -> str | None:
@@ -101,8 +101,10 @@ class Shared:
         return self._damaged.get((stage, key))
 
     def pull(self, store: Store, stage: str, key: str, inputs: Mapping[str, Origin] | None = None) -> Path | None:
-        """The artifact's folder in the cache, copied there unless it was there; None where the store has none that is whole,
-        or none that was made from `inputs`."""
+        """Return the artifact's folder in the cache, after copying it there if needed.
+
+        Return None if the store has no intact artifact, or none made from `inputs`.
+        """
         self.tally.unpulled.pop((stage, key), None)
         here = store.intact(stage, key)
         if here is not None and (inputs is None or _inputs(here) == inputs):
@@ -291,8 +293,7 @@ def open_shared(
     stages: Collection[str] = frozenset(SHARED),
     stop: threading.Event | None = None,
 ) -> Shared:
-    """The store behind a URL, for artifacts of those stages; nothing is connected yet. Raises ConfigError for a URL that
-    cannot be one.
+    """Return the store behind a URL, for artifacts of these stages, without connecting. Raises ConfigError for a bad URL.
 
     stop   once it is set, nothing more is pulled or pushed, and what is on its way is given up
     """

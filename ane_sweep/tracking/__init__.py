@@ -1,11 +1,11 @@
-"""Feeds a sweep's records to MLflow, and says how to look at them.
+"""The export of a sweep's records to MLflow, with the links and the command that show them.
 
     describe.py   records -> params, tags and artifact texts; plain Python, no tracker, as are
     naming.py     names of runs, which sort; figures.py   which metrics, under which names, in which order
     datasets.py   the inputs a cell was scored on; source.py   who logs, from which commit
     store.py      connects, logs, never twice; it and writers.py are all that imports mlflow
     writers.py    puts runs into the tracker, in bulk or one by one
-    address.py    which tracking addresses we take, and whether somebody is there
+    address.py    which tracking addresses are supported, and a test that a server answers
     layout.py     the charts of a sweep, laid out for MLflow's UI
     links.py      the compare page of a sweep, the command that starts MLflow's UI
 

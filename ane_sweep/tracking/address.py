@@ -23,7 +23,7 @@ _SQL_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 @contextmanager
 def own_database(out: Path) -> Iterator[str]:
-    """The address of the database inside an outputs folder, by way of a link where no address can say the folder's name.
+    """Yield the address of the database in an outputs folder, through a link if no address can hold the folder's name.
 
     (MLflow 3.13 and later refuse ./mlruns, and keep what they opened under one address for all that have the same.)
     """
@@ -41,7 +41,7 @@ def is_odd(out: Path) -> bool:
 
 
 def reopened(stored: str | None, run: str) -> str | None:
-    """The address that a run was to be logged to, as run.json has it: without its user, password and tokens.
+    """Return the address in run.json that a run was logged to, without its user, password and tokens.
 
     A server finds those in the environment. Raises ConfigError where they have to be given again.
     """
@@ -117,7 +117,7 @@ def _check_sqlite(target: str) -> None:
 
 
 def sqlite_path(target: str) -> Path:
-    """The file of a sqlite address, as the installed SQLAlchemy reads it."""
+    """Return the file of a sqlite address, as the installed SQLAlchemy reads it."""
     from sqlalchemy.engine import make_url
 
     return Path(make_url(target).database or "")

@@ -53,7 +53,7 @@ def describe_cell(
     files: Sequence[Artifact] | None = None,
     widths: dict[str, int] | None = None,
 ) -> RunText:
-    """The child run of one cell. `axes` are the varying ones; what is no axis of the request is in request.json.
+    """Return the child run of one cell. `axes` are the varying ones; other options of the request are in request.json.
 
     files    the record's artifacts where they lie, if the record itself no longer says so
     widths   naming.digits of the sweep
@@ -90,13 +90,13 @@ def describe_cell(
 
 
 def param_names(cell: dict[str, Any], axes: list[str]) -> list[str]:
-    """The axes, also those that this request does not know, how it is timed, and whatever else varies in its sweep."""
+    """Return the names of a run's params: all axes, the options of timing, and the other varying options of its sweep."""
     plain = (name for name in cell if "." not in name or name.startswith("latency."))
     return [name for name in dict.fromkeys([*AXES, *plain, *axes]) if name not in ("family", "size")]
 
 
 def describe_sweep(records: list[Record], axes: list[str], info: dict[str, Any]) -> RunText:
-    """The parent run: the axes as params, all values where they vary; counts by status; latency against chunks, a metric
+    """Return the parent run: the axes as params, all values where they vary; counts by status; latency against chunks, a metric
     per series.
 
     info: what run.json holds of the sweep (stamp, command, started, finished), or {}.
@@ -131,7 +131,7 @@ def describe_sweep(records: list[Record], axes: list[str], info: dict[str, Any])
 
 
 def cell_note(record: Record) -> str | None:
-    """The run's description in Markdown: why it failed or deserves doubt; None when there is nothing to say."""
+    """Return the run's description in Markdown, its failures and warnings, or None without any."""
     lines = [] if record.status is Status.OK else [f"**{record.status}**: {record.reason or 'no reason recorded'}"]
     for stage in record.stages:
         if stage.reason and stage.reason != record.reason:
@@ -165,7 +165,7 @@ def cell_artifacts(record: Record, run_folder: Path, files: Sequence[Artifact]) 
 
 
 def placement_table(placement: list[Placement]) -> dict[str, list]:
-    """{columns, data}, the layout that MLflow's artifact viewer shows as a table; the whole is in record.json."""
+    """Return {columns, data}, which MLflow's artifact viewer shows as a table; record.json has all of it."""
     columns = ["kind", "chip", "compute_units", "cpu", "gpu", "ane", "total", "transitions"]
     said = ({**vars(entry), **vars(entry.ops)} for entry in placement)
     return {"columns": columns, "data": [[values[column] for column in columns] for values in said]}
@@ -192,5 +192,5 @@ def _shared(records: list[Record], group: str) -> dict[str, object]:
 
 
 def _all(values: Iterable[object]) -> str:
-    """The value that all cells share, or each of them: `1, 2, 4`."""
+    """Return the value that all cells share, or all values: `1, 2, 4`."""
     return ", ".join(dict.fromkeys(text(value, PARAM_LIMIT) for value in values))

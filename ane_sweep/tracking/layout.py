@@ -21,12 +21,12 @@ AXES, FIGURES = "ane-sweep-axes", "ane-sweep-figures"  # sections: the first is 
 
 
 def view_key(sweep: str) -> str:
-    """The key of a sweep's view, letters and digits only."""
+    """Return the key of a sweep's view, letters and digits only."""
     return "ane" + hashlib.sha256(sweep.encode()).hexdigest()[:16]
 
 
 def shared_view(records: list[Record], axes: list[str]) -> str | None:
-    """The view as JSON: parallel coordinates over all axes, then the figures against each other, then each as bars.
+    """Return the view as JSON: parallel coordinates over all axes, scatter plots of the figures, then bars of each.
 
     Charts whose metrics no cell has are left out, and the last ones where a tag cannot hold them all. None where it
     cannot hold the first. The last metric of the parallel coordinates gives the colours.
@@ -43,7 +43,7 @@ def shared_view(records: list[Record], axes: list[str]) -> str | None:
 
 
 def _metrics(records: list[Record]) -> dict[str, list[str]]:
-    """The tracker's names of what the charts show: measured, and per chip the share of ops on the ANE and the estimate."""
+    """Return the names of the charts' metrics: measured, and per chip the share of ops on the ANE and the estimate."""
     found = [
         metric for record in records for metric in figures.list_tracked_metrics(record) if metric.value is not None
     ]
@@ -59,7 +59,7 @@ def _metrics(records: list[Record]) -> dict[str, list[str]]:
 
 
 def _cards(names: dict[str, list[str]], axes: list[str]) -> list[dict[str, object]]:
-    """One chip, the first asked for, stands for all in charts of several figures; each chip has its bars."""
+    """Return the charts. Those of several figures show the first chip only; each chip has its bars."""
     measured, estimated, placed = names["measured"], names["estimated"], names["placed"]
     estimate, share = (next(iter(found), "") for found in (estimated, placed))
     along = [name for name in (PSNR, SIZE, share, estimate, LATENCY) if name in (*measured, estimate, share) and name]

@@ -19,7 +19,7 @@ COMPARE_LIMIT = 100  # runs: the address names each one in 41 characters, and 4 
 
 
 def compare_link(logged: "Logged", ui: str | None = None) -> str:
-    """The compare page of this sweep's cells, or, beyond COMPARE_LIMIT of them, the filtered charts of the experiment.
+    """Return the compare page of this sweep's cells, or, beyond COMPARE_LIMIT of them, the filtered charts of the experiment.
 
     ui: address of MLflow's UI; by default the tracking server itself, else UI as `ui_command` starts it.
     Only cells with a latency are compared when there are any: the page's first metric is one that all its runs have.
@@ -33,7 +33,7 @@ def compare_link(logged: "Logged", ui: str | None = None) -> str:
 
 
 def experiment_link(logged: "Logged", ui: str | None = None) -> str:
-    """The experiment's chart view of this sweep's cells, however many there are, fastest first.
+    """Return the experiment's chart view of this sweep's cells, however many there are, fastest first.
 
     Any order but MLflow's own, by date, keeps the cells from being folded away under their parent run. With the view that
     was laid out for the sweep (layout.py), where the tracker took it.
@@ -47,7 +47,7 @@ def experiment_link(logged: "Logged", ui: str | None = None) -> str:
 
 
 def ui_command(logged: "Logged", ui: str | None = None) -> str | None:
-    """The command that serves MLflow's UI on a database; None for a server, which is its own UI."""
+    """Return the command that serves MLflow's UI on a database; None for a server, which has its own UI."""
     if logged.uri.startswith(("http://", "https://")):
         return None
     port = urlsplit(ui or UI).port or 5000

@@ -55,7 +55,7 @@ def sweep_name(records: list[Record], axes: list[str], started: object) -> str:
 
 
 def _moment(started: object) -> str | None:
-    """To the minute, by the clock of the host that swept."""
+    """Return a time to the minute, by the clock of the sweep's host, or None for no time."""
     try:
         return datetime.fromisoformat(str(started)).strftime("%Y-%m-%d %H:%M")
     except (TypeError, ValueError):
@@ -67,7 +67,7 @@ def _as_whole_number(value: object) -> bool:
 
 
 def key(name: str) -> str:
-    """A name MLflow takes. A slash is legal, but opens a section in its charts, and a stray one is refused."""
+    """Return a name that MLflow accepts; slashes, which open sections in its charts or are refused, become `_`."""
     return re.sub(r"[^\w.\-: ]", "_", name)[:KEY_LIMIT].strip(". ") or "_"
 
 

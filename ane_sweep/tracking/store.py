@@ -49,8 +49,8 @@ class Logged:
 
     runs   cell_key -> run id, in the order of the records
     timed  run ids of cells with a median latency
-    view   key of the charts laid out for this sweep, None where the tracker would not have them
-    within the folder that `uri` is relative to, None where it is not
+    view   key of the charts laid out for this sweep, None if the tracker refused them
+    within the folder that a relative `uri` starts from, None for any other `uri`
     """
 
     uri: str

@@ -32,7 +32,7 @@ class OneByOne:
         self.client, self.experiment_id = client, experiment_id
 
     def create(self, text: RunText, begin: int, end: int) -> tuple[str, str]:
-        """(run id, artifact URI) of a new run; times in milliseconds since the epoch."""
+        """Create a run. Return (run id, artifact URI); times in milliseconds since the epoch."""
         from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param
 
         run = self.client.create_run(self.experiment_id, start_time=begin, run_name=text.name, tags=text.tags)
@@ -74,7 +74,7 @@ class Bulk:
         self.join = append_to_uri_path
 
     def create(self, text: RunText, begin: int, end: int) -> tuple[str, str]:
-        """(run id, artifact URI) of a run that `flush` will write."""
+        """Add a run that `flush` will write. Return (run id, artifact URI)."""
         run_id = uuid.uuid4().hex
         runs, tags, params, metrics, latest, *_ = self.rows.values()
         place = self.join(self.root, run_id, "artifacts")
@@ -111,7 +111,7 @@ class Bulk:
         return run_id, place
 
     def _known_datasets(self, table: Any) -> dict[tuple[str, str], str]:
-        """(name, digest) -> id of the datasets that the experiment has already."""
+        """Return (name, digest) -> id of the datasets that the experiment already has."""
         from sqlalchemy import select
 
         wanted = select(table.name, table.digest, table.dataset_uuid).where(table.experiment_id == self.experiment_id)

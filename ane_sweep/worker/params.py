@@ -39,7 +39,7 @@ class Texts(Params, frozen=True):
 
 
 class SensitivityParams(Params, frozen=True):
-    """Of a mixed recipe: candidate widths, the fewest numbers of a weight, and patterns of weights to skip."""
+    """The options of a mixed recipe: candidate widths, the smallest weight to compress, and patterns of weights to skip."""
 
     candidates: list[int]
     min_elements: int

@@ -18,7 +18,7 @@ POINTS = (
     ("weights drawn or read", "ane_sweep.worker.models.weights", "", "draw_tensor"),
     ("weights drawn or read", "ane_sweep.worker.models.weights", "", "_read"),
     ("building", "ane_sweep.worker.models._build", "", "build"),
-    ("blocks compared", "ane_sweep.worker.grow.calls", "", "found"),
+    ("blocks compared", "ane_sweep.worker.grow.calls", "", "find_repeats"),
     ("tracing", "ane_sweep.worker.stages.convert", "", "_trace"),
     ("frontend", "coremltools.converters.mil.converter", "TorchFrontend", "__call__"),
     ("pass", "coremltools.converters.mil.mil.passes.graph_pass", "AbstractGraphPass", "__call__"),

@@ -6,9 +6,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ane_sweep.worker.grow import proof, recipes, weights  # noqa: E402
-from ane_sweep.worker.grow.recipes import Leaf, leaves, traced  # noqa: E402
+from ane_sweep.worker.grow.recipes import Leaf, list_leaves, traced  # noqa: E402
 from ane_sweep.worker.grow.repeats import Repeat  # noqa: E402
-from ane_sweep.worker.grow.sequence import Growth, Item, Line, Rule, Unlike, grown  # noqa: E402
+from ane_sweep.worker.grow.sequence import Growth, Item, Line, Rule, Unlike, grow_sequence  # noqa: E402
 
 BLOCKS = Repeat("blocks", 9)
 READINGS = {
@@ -31,23 +31,23 @@ def made(*values: float) -> proof.Differing:
 def test_what_is_read_is_observed_with_its_recipe(name):
     array = traced(np.arange(4, dtype=np.float32), Leaf("w"))
     READINGS[name](array)  # nobody looks
-    with recipes.observing() as observed:
+    with recipes.collect_recipes() as observed:
         READINGS[name](array)
     READINGS[name](array)
-    assert observed and {leaf for one in observed for leaf in leaves(one)} == {"w"}
+    assert observed and {leaf for one in observed for leaf in list_leaves(one)} == {"w"}
 
 
 def test_what_is_only_looked_at_for_its_shape_is_not_observed():
-    with recipes.observing() as observed:
+    with recipes.collect_recipes() as observed:
         array = traced(np.arange(4, dtype=np.float32), Leaf("w"))
         assert np.size(array) == len(array) == array.shape[0] == 4
     assert observed == []
 
 
 def test_observing_ends_with_an_error():
-    with pytest.raises(ZeroDivisionError), recipes.observing():
+    with pytest.raises(ZeroDivisionError), recipes.collect_recipes():
         raise ZeroDivisionError
-    with recipes.observing() as observed:
+    with recipes.collect_recipes() as observed:
         recipes.observe(traced(np.zeros(2), Leaf("w")))
     assert observed == [Leaf("w")] and recipes._observed == []
 
@@ -82,7 +82,7 @@ def test_two_tensors_of_one_name_are_refused():
 @pytest.mark.parametrize(("value", "is_refused"), [(65510.0, True), (7e4, True), (np.nan, True), (65472.0, False)])
 def test_numbers_that_fp16_only_just_holds_are_refused(value, is_refused):
     """65504 is what 65510 is rounded to, where coremltools leaves the op in fp32."""
-    half = recipes.narrowed(np.array([value, 1.0] * 200, np.float32))
+    half = recipes.narrow_to_half(np.array([value, 1.0] * 200, np.float32))
     if is_refused:
         with pytest.raises(Unlike, match="beyond"):
             weights._refuse_special("w", half, half.view(np.uint8), half.view(np.uint8))
@@ -92,6 +92,6 @@ def test_numbers_that_fp16_only_just_holds_are_refused(value, is_refused):
 
 def test_a_number_in_a_name_that_would_fall_under_zero_is_refused():
     falling = Growth((), [Rule(((Line(1, 0, -1),),), ())])
-    assert [one.names for one in grown([Item("linear", ("linear_1",))], [falling], [1])] == [("linear_0",)]
+    assert [one.names for one in grow_sequence([Item("linear", ("linear_1",))], [falling], [1])] == [("linear_0",)]
     with pytest.raises(Unlike, match="under zero"):
-        list(grown([Item("linear", ("linear_1",))], [falling], [2]))
+        list(grow_sequence([Item("linear", ("linear_1",))], [falling], [2]))

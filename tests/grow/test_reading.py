@@ -25,14 +25,14 @@ def traced(net, trace):
 @pytest.mark.parametrize("name", [name for name in READ_BY_PYTHON if name != "traced"])
 def test_a_number_that_is_read_is_refused_though_the_net_catches_every_error(name):
     with pytest.raises(Unlike, match="reads the numbers"):
-        traced(Net(READ_BY_PYTHON[name]), reading.refusing(torch.jit.trace))
+        traced(Net(READ_BY_PYTHON[name]), reading.refuse_reading(torch.jit.trace))
 
 
 def test_sizes_may_be_read_and_names_stay_what_they_are():
     net = Net(lambda weight: weight.shape[0] > 3 and int(weight.size(0)) == 4)
     names = [
         [value.debugName() for node in traced(net, trace).graph.nodes() for value in node.outputs()]
-        for trace in (torch.jit.trace, reading.refusing(torch.jit.trace))
+        for trace in (torch.jit.trace, reading.refuse_reading(torch.jit.trace))
     ]
     assert names[0] == names[1]
 
@@ -40,8 +40,8 @@ def test_sizes_may_be_read_and_names_stay_what_they_are():
 def test_torch_is_left_as_it_was():
     before = [vars(torch.Tensor).get(name) for name in reading._METHODS], torch.equal, torch._C._is_tracing
     with pytest.raises(Unlike):
-        traced(Net(READ_BY_PYTHON["item"]), reading.refusing(torch.jit.trace))
-    with reading.as_if_traced():
+        traced(Net(READ_BY_PYTHON["item"]), reading.refuse_reading(torch.jit.trace))
+    with reading.pretend_tracing():
         assert torch.jit.is_tracing()
     after = [vars(torch.Tensor).get(name) for name in reading._METHODS], torch.equal, torch._C._is_tracing
     assert before == after and not torch.jit.is_tracing()

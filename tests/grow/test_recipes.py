@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ane_sweep.worker.grow import recipes
-from ane_sweep.worker.grow.recipes import Leaf, leaves, recipe_of, replay, shape_of, traced
+from ane_sweep.worker.grow.recipes import Leaf, list_leaves, recipe_of, replay, shape_of, traced
 
 ONE, TWO = (np.random.default_rng(seed).normal(size=(6, 4)).astype(np.float32) for seed in (1, 2))
 CALLS = {
@@ -21,17 +21,17 @@ CALLS = {
 
 @pytest.mark.parametrize("call", CALLS)
 def test_the_same_is_made_of_another_layers_weights(call):
-    with recipes.through_numpy():
+    with recipes.patch_numpy():
         made = CALLS[call](traced(ONE.copy(), Leaf("h.0.w")))
     recipe = recipe_of(made)
-    named = leaves(recipe)
+    named = list_leaves(recipe)
     assert named == ["h.0.w"]
     other = replay(recipe, {"h.1.w": TWO}.__getitem__, ["h.1.w"])
     assert np.array_equal(other, CALLS[call](TWO)) and np.array_equal(np.asarray(made), CALLS[call](ONE))
 
 
 def test_recipes_differ_where_calls_do():
-    with recipes.through_numpy():
+    with recipes.patch_numpy():
         shapes = [shape_of(recipe_of(call(traced(ONE.copy(), Leaf("w"))))) for call in CALLS.values()]
     assert len({str(shape) for shape in shapes}) == len(CALLS)
 
@@ -49,7 +49,7 @@ def test_a_call_that_is_not_seen_loses_the_memory_and_not_the_values():
 
 def test_numpy_is_left_as_it_was():
     before = np.array, np.asarray, np.ascontiguousarray
-    with pytest.raises(ZeroDivisionError), recipes.through_numpy():
+    with pytest.raises(ZeroDivisionError), recipes.patch_numpy():
         raise ZeroDivisionError
     assert (np.array, np.asarray, np.ascontiguousarray) == before
 
@@ -57,9 +57,9 @@ def test_numpy_is_left_as_it_was():
 def test_small_tensors_keep_what_would_vanish_in_fp16():
     least = np.nextafter(np.float16(0), np.float16(1))
     few = np.array([1e-12, -1e-12, 0.0, 0.5], np.float32)
-    assert recipes.narrowed(few).tolist() == [least, -least, 0.0, 0.5]
+    assert recipes.narrow_to_half(few).tolist() == [least, -least, 0.0, 0.5]
     many = np.resize(few, 400)
-    assert np.array_equal(recipes.narrowed(many), many.astype(np.float16))
+    assert np.array_equal(recipes.narrow_to_half(many), many.astype(np.float16))
 
 
 def test_what_is_folded_a_channel_at_a_time_is_remembered():
@@ -67,8 +67,8 @@ def test_what_is_folded_a_channel_at_a_time_is_remembered():
         return np.array([weight[i] * np.sqrt(scale[i] + 2) for i in range(len(weight))]).astype(np.float32)
 
     one, two = np.abs(ONE[:, 0]).copy(), np.abs(TWO[:, 0]).copy()
-    with recipes.through_numpy(), recipes.channel_by_channel():
+    with recipes.patch_numpy(), recipes.remember_single_numbers():
         made = folded(traced(ONE.copy(), Leaf("w")), traced(one, Leaf("s")))
-    assert leaves(recipe_of(made)) == ["w", "s"] and np.array_equal(np.asarray(made), folded(ONE, one))
+    assert list_leaves(recipe_of(made)) == ["w", "s"] and np.array_equal(np.asarray(made), folded(ONE, one))
     other = replay(recipe_of(made), {"v": TWO, "t": two}.__getitem__, ["v", "t"])
     assert np.array_equal(other, folded(TWO, two))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ane_sweep.worker.grow.sequence import Item, Unlike, grown, growth
+from ane_sweep.worker.grow.sequence import Item, Unlike, find_growth, grow_sequence
 
 PER_BLOCK = 3
 
@@ -22,8 +22,8 @@ def net(blocks: int, first_number: int = 7, steps: int = 4, last: str = "norm") 
 
 
 def grow(few: list[Item], more: list[Item], copies: int, count: int) -> list[Item]:
-    found = growth(few, more, copies)
-    return [Item(few[one.index].token, one.names, one.reads) for one in grown(few, [found], [count])]
+    found = find_growth(few, more, copies)
+    return [Item(few[one.index].token, one.names, one.reads) for one in grow_sequence(few, [found], [count])]
 
 
 @given(count=st.integers(0, 40), first=st.integers(0, 200), steps=st.integers(0, 9))

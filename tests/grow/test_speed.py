@@ -19,11 +19,11 @@ def test_a_large_tensor_is_narrowed_as_numpy_narrows_it(turned):
     value = value.T if turned else value
     with np.errstate(over="ignore"):
         wanted = value.astype(np.float16)
-    narrow = recipes.narrowed(value)
+    narrow = recipes.narrow_to_half(value)
     assert narrow.strides == wanted.strides
     assert np.array_equal(narrow.view(np.uint16), wanted.view(np.uint16))
-    assert recipes.contiguous(narrow).flags.c_contiguous
-    assert np.array_equal(recipes.contiguous(narrow).view(np.uint16), wanted.view(np.uint16))
+    assert recipes.make_contiguous(narrow).flags.c_contiguous
+    assert np.array_equal(recipes.make_contiguous(narrow).view(np.uint16), wanted.view(np.uint16))
 
 
 def test_records_filled_out_of_order_are_the_file_written_in_order(tmp_path):

@@ -16,7 +16,7 @@ def describe_compiled(
 ) -> dict[str, Any]:
     """Return files, tasks, and Neural Engine ops per task, as Core ML planned and as we predict them, for the record.
 
-    `tasks` is None if no program could be found and decoded; `left` lists the reasons for files that were not taken.
+    `tasks` stays None unless a program was found and decoded; `left` lists the reasons for files that were not taken.
     """
     names = sorted({name for step in steps for name in step["compiled"]["files"]})
     left = sorted({reason for step in steps for reason in step["compiled"]["left"]})

@@ -1,12 +1,12 @@
 """Conversion whose cost does not grow with depth: a few blocks are converted, and the program is grown from them.
 
-repeats    lists of blocks, and a module with fewer of them     calls     which of them repeat, by what a run of it calls
-sequence   how a sequence goes on                               program   an ML Program as such sequences
-recipes    constants that know what they were made of           frontend  where they learn it
-weights    weight.bin, streamed from where the weights lie      proof     that no block decides more than its constants
+repeats    lists of blocks, and a module with fewer of them     calls     finds the lists that repeat, by a run's calls
+sequence   how a sequence of items continues                    program   an ML Program as such sequences
+recipes    constants that remember their source weights         frontend  attaches recipes while coremltools converts
+weights    streams the module's weights into weight.bin         proof     shows that blocks decide only their constants
 
-What is grown is byte for byte what a conversion of all blocks writes. Whatever is not proven to be raises Unlike before
-anything is left, and the caller converts all blocks.
+A grown package equals, byte for byte, the package that a conversion of all blocks writes. If this cannot be proven, Unlike is
+raised before `package` is written, and the caller converts all blocks.
 """
 
 import os
@@ -18,7 +18,7 @@ from typing import Any
 
 from ane_sweep.worker.grow.sequence import Unlike
 
-__all__ = ["Converted", "Unlike", "grow", "refuse_numbers", "whole"]
+__all__ = ["Converted", "Unlike", "grow", "materialise_tensors", "refuse_numbers"]
 
 
 VARIABLE = "ANE_SWEEP_GROW"  # 0: all blocks are converted, whatever they are; the same bytes, so it is in no key
@@ -27,7 +27,7 @@ ALWAYS = "always"  # also where it does not pay, from as few blocks as will do: 
 
 @dataclass(frozen=True)
 class Converted:
-    """What converting a module leaves: a package, and what was counted in it."""
+    """The result of a conversion: the package, its program, and counts of its ops and numbers."""
 
     package: Path
     program: Any
@@ -35,7 +35,7 @@ class Converted:
 
 
 def refuse_numbers(patterns: list[str]) -> None:
-    """Raise Unlike where a pattern of ops may mean one block and not another: with a number in it, or a place for one digit."""
+    """Raise Unlike if a pattern of op names may match one block only: it has a digit, or a wildcard for one."""
     if found := [one for one in patterns if any(c.isdigit() or c in "?[" for c in one)]:
         raise Unlike(f"fp32_ops={found[0]} may name an op of one block alone")
 
@@ -47,43 +47,43 @@ def grow(
     folder: Path,
     package: Path,
 ) -> dict[str, int]:
-    """Write `package`, a conversion of the whole of `module`; what is in it, and how many blocks were grown.
+    """Write `package`, a conversion of all of `module`. Return the package's counts and the number of grown blocks.
 
-    examples  inputs of the module as it is just then
-    convert   converts the module as it is just then, to a package of its own
-    folder    an empty one for the conversions of a few blocks
+    examples  returns inputs of the module in its present, possibly shortened, state
+    convert   converts the module in its present state to a package at the given path
+    folder    an empty folder for the conversions of a few blocks
 
-    Raises Unlike, and what `convert` raises.
+    Raises Unlike, and any error of `convert`.
     """
     from ane_sweep.worker.grow import calls, program, proof, repeats, weights
 
     always = os.environ.get(VARIABLE) == ALWAYS
-    lists = calls.found(module, examples, repeats.Trial(always=always))
+    lists = calls.find_repeats(module, examples, repeats.Trial(always=always))
     differing = proof.Differing(module, lists)
     few = _shallow(module, differing, None, convert, folder / "few.mlpackage")
     longer = [_shallow(module, differing, one, convert, folder / f"more_{i}.mlpackage") for i, one in enumerate(lists)]
-    turns, counts = [one.trial.turns for one in lists], [one.copies() for one in lists]
+    turns, counts = [one.trial.turns for one in lists], [one.count_copies() for one in lists]
     plan = program.Plan(few.shallow, [one.shallow for one in longer], turns)
     proof.check_observed(few.shallow.observed, differing)
     for one, more in zip(lists, longer):
         proof.check_apart(more.shallow.observed, differing, one)
     spec = weights.write(differing, plan, counts, few, longer)
-    weights.put(few.package, spec)
+    weights.install(few.package, spec)
     shutil.move(few.package, package)
     facts = {
         name: value
         + sum((more.facts[name] - value) // one.trial.turns * count for one, more, count in zip(lists, longer, counts))
         for name, value in few.facts.items()
     }
-    return facts | {"grown_blocks": sum(one.period * one.copies() for one in lists)}
+    return facts | {"grown_blocks": sum(one.period * one.count_copies() for one in lists)}
 
 
-def whole(module: Any) -> Any:
-    """A context in which all of the module's tensors have their numbers."""
+def materialise_tensors(module: Any) -> Any:
+    """Return a context in which every tensor of the module holds its numbers."""
     from ane_sweep.worker.grow import repeats
     from ane_sweep.worker.models import _lazy
 
-    return repeats.swapped(module, lambda name, tensor: _lazy.materialise(tensor))
+    return repeats.swap_tensors(module, lambda name, tensor: _lazy.materialise(tensor))
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Short:
 
 
 def _shallow(module: Any, differing: Any, longer: Any, convert: Callable[[Path], Converted], package: Path) -> Short:
-    """Convert the module with few blocks as they are, or with one list `longer` and other numbers in it (see proof.py)."""
+    """Convert the module with few blocks, or with more blocks in the list `longer` and changed numbers (see proof.py)."""
     from ane_sweep.mil import package as packages
     from ane_sweep.worker import memory
     from ane_sweep.worker.grow import frontend, program, recipes, repeats
@@ -104,12 +104,12 @@ def _shallow(module: Any, differing: Any, longer: Any, convert: Callable[[Path],
     lists = differing.lists
 
     def numbers(name: str, tensor: Any) -> Any:
-        return differing.change(repeats.in_whole(name, lists, longer), tensor)
+        return differing.change(repeats.name_in_whole(name, lists, longer), tensor)
 
-    filled = whole(module) if longer is None else repeats.swapped(module, numbers)
+    filled = materialise_tensors(module) if longer is None else repeats.swap_tensors(module, numbers)
     with (
-        repeats.shortened(module, lists, longer), filled, recipes.observing() as observed, frontend.remembered(module),
-        recipes.through_numpy(),
+        repeats.shorten_lists(module, lists, longer), filled, recipes.collect_recipes() as observed, frontend.remember_tensors(module),
+        recipes.patch_numpy(),
     ):  # fmt: skip
         done = convert(package)
     known = {

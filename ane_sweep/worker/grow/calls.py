@@ -1,10 +1,9 @@
-"""Which lists of blocks repeat, by what the module calls: with few blocks and with a few more, and that this grows to what it
-calls with all of them.
+"""The search for lists of blocks that repeat, by comparing the torch calls of a module with few blocks, with more and with all.
 
-A module is run on tensors without numbers, which takes no memory and little time, and every call of torch is an item: the
-numbers and texts in it are what it is, the module's own tensors its names, what was made before its reads. They lie on torch's
-meta device first; where it mixes them with numbers of its own, or none of its lists repeat so, in torch's FakeTensorMode, which
-knows better and takes some five times as long.
+A module is run on tensors without numbers, which takes no memory and little time, and every call of torch becomes an item:
+its token holds the call's numbers and texts, its names the module's own tensors, its reads the results of earlier calls. The
+tensors lie on torch's meta device first. If the module mixes them with numbers of its own, or no list repeats this way, the
+run is tried again in torch's FakeTensorMode, which supports more and takes some five times as long.
 """
 
 import hashlib
@@ -24,89 +23,89 @@ from ane_sweep import native_errors
 from ane_sweep.errors import StageError
 from ane_sweep.worker.grow import reading, repeats
 from ane_sweep.worker.grow.repeats import MOST_PERIOD, Repeat, Trial
-from ane_sweep.worker.grow.sequence import Item, Unlike, grown, growth
+from ane_sweep.worker.grow.sequence import Item, Unlike, find_growth, grow_sequence
 from ane_sweep.worker.models import _cache, _lazy
 
 Examples = Callable[[], tuple[Tensor, ...]]
-Look = Callable[..., list[Item]]  # what the module calls as it is just then
+Look = Callable[..., list[Item]]  # returns the calls of the module in its present state
 
 
-def found(module: nn.Module, examples: Examples, trial: Trial) -> list[Repeat]:
-    """The lists that repeat and are worth it. Raises Unlike where there is none, or the module cannot be run without numbers."""
+def find_repeats(module: nn.Module, examples: Examples, trial: Trial) -> list[Repeat]:
+    """Return the lists that repeat and save time. Raises Unlike if there are none, or the module needs numbers to run."""
 
     def look(on_meta: bool, it: str = "it") -> list[Item]:
-        return calls(module, examples(), it, on_meta)
+        return list_calls(module, examples(), it, on_meta)
 
     with suppress(Unlike):
-        return _found(module, partial(look, True), trial)
-    return _found(module, partial(look, False), trial)
+        return _choose_repeats(module, partial(look, True), trial)
+    return _choose_repeats(module, partial(look, False), trial)
 
 
-def _found(module: nn.Module, look: Look, trial: Trial) -> list[Repeat]:
-    candidates = list(repeats.lists(module, trial))
+def _choose_repeats(module: nn.Module, look: Look, trial: Trial) -> list[Repeat]:
+    candidates = list(repeats.find_lists(module, trial))
     if not candidates:
         raise Unlike(f"it has no list of {repeats.LEAST_BLOCKS} blocks or more that look alike")
-    worth = (lambda lists: lists) if trial.always else repeats.pays
+    worth = (lambda lists: lists) if trial.always else repeats.select_worthwhile
     chosen, whole = worth(candidates), look()
     with suppress(Unlike):  # mostly all repeat one by one: then all but one run is of few blocks
-        if all(map(repeats.fits, chosen)):
-            _hold(module, look, chosen, whole)
+        if all(map(repeats.has_enough_blocks, chosen)):
+            _check_growth(module, look, chosen, whole)
             return chosen
     alike, whys = [], []
     for one in candidates:
         try:
-            alike.append(_in_turns(module, look, one, whole))
+            alike.append(_find_period(module, look, one, whole))
         except Unlike as error:
             whys.append(f"the blocks of {one.path} are not alike: {error}")
     if not alike:
         raise Unlike("; ".join(whys))
     chosen = worth(alike)
     if len(chosen) > 1:
-        _hold(module, look, chosen, whole)
+        _check_growth(module, look, chosen, whole)
     return chosen
 
 
-def _in_turns(module: nn.Module, look: Look, one: Repeat, whole: list[Item]) -> Repeat:
-    """With the period after which its blocks repeat. Raises Unlike."""
+def _find_period(module: nn.Module, look: Look, one: Repeat, whole: list[Item]) -> Repeat:
+    """Return the list with the period after which its blocks repeat. Raises Unlike."""
     why = Unlike("they are too few to tell")
     for period in range(1, MOST_PERIOD + 1):
         tried = replace(one, period=period)
         try:
-            if repeats.fits(tried):
-                _hold(module, look, [tried], whole)
+            if repeats.has_enough_blocks(tried):
+                _check_growth(module, look, [tried], whole)
                 return tried
         except Unlike as error:
             why = error if period == 1 else why
     raise why
 
 
-def _hold(module: nn.Module, look: Look, chosen: list[Repeat], whole: list[Item]) -> None:
-    """Raise Unlike where what few blocks call does not grow to what all of them call."""
+def _check_growth(module: nn.Module, look: Look, chosen: list[Repeat], whole: list[Item]) -> None:
+    """Raise Unlike if the calls of few blocks do not grow into the calls of all blocks."""
 
     def run(longer: Repeat | None) -> list[Item]:
-        with repeats.shortened(module, chosen, longer):
+        with repeats.shorten_lists(module, chosen, longer):
             return look("with fewer of them it")
 
     few = run(None)
-    growths = [growth(few, run(one), one.trial.turns) for one in chosen]
+    growths = [find_growth(few, run(one), one.trial.turns) for one in chosen]
     if not all(one.splits for one in growths):
         raise Unlike("fewer of them make no difference")
-    made = list(grown(few, growths, [one.copies() for one in chosen]))
+    made = list(grow_sequence(few, growths, [one.count_copies() for one in chosen]))
     if len(made) != len(whole):
         raise Unlike("all of them together call something else than a few")
     for placed, item in zip(made, whole):
         if (few[placed.index].token, placed.names, placed.reads) != (item.token, item.names, item.reads):
-            raise Unlike(f"{_told(item)} is another than in the blocks before")
+            raise Unlike(f"{_describe_call(item)} is another than in the blocks before")
 
 
-def _told(item: Item) -> str:
-    """A call as a reader knows it."""
+def _describe_call(item: Item) -> str:
+    """Return a call as text for the user: `linear(h.0.attn.weight)`."""
     what = item.token[0] if isinstance(item.token, tuple) else item.token
     return f"{str(what).removeprefix('aten.').partition('.')[0]}({', '.join(item.names)})"
 
 
-def calls(module: nn.Module, inputs: tuple[Tensor, ...], it: str = "it", on_meta: bool = False) -> list[Item]:
-    """What a run of the module calls. Raises Unlike where it needs numbers, or changes what it holds."""
+def list_calls(module: nn.Module, inputs: tuple[Tensor, ...], it: str = "it", on_meta: bool = False) -> list[Item]:
+    """Return the torch calls of one run of the module. Raises Unlike if it needs numbers, or changes its tensors."""
     device = torch.device("meta" if on_meta else "cpu")
     with nullcontext() if on_meta else FakeTensorMode(allow_non_fake_inputs=True):
         parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
@@ -128,19 +127,19 @@ def calls(module: nn.Module, inputs: tuple[Tensor, ...], it: str = "it", on_meta
         try:
             with (
                 torch.no_grad(),
-                reading.as_if_traced(),
-                repeats.left_alone(module),
-                repeats.swapped(module, empty),
+                reading.pretend_tracing(),
+                repeats.restore_attributes(module),
+                repeats.swap_tensors(module, empty),
                 writer,
             ):
                 result = module(*given)
         except Exception as error:
-            raise _said(error, it) from error
+            raise _explain_failure(error, it) from error
         return [*writer.calls, *(writer.item("output", (one,)) for one in tree_leaves(result))]
 
 
-def _said(error: BaseException, it: str) -> Unlike:
-    """Why it could not be run."""
+def _explain_failure(error: BaseException, it: str) -> Unlike:
+    """Return the Unlike that explains why the module could not be run."""
     while isinstance(error, StageError) and error.__cause__ is not None:  # of a user's own code
         error = error.__cause__
     if isinstance(error, Unlike):
@@ -153,14 +152,14 @@ def _said(error: BaseException, it: str) -> Unlike:
 
 
 def _without_numbers(value: Tensor, device: torch.device) -> Tensor:
-    """But for a place in a window, which says what is looked at and not what is seen there."""
+    """Return an empty tensor of the same shape; a single whole number keeps its value, as it is a position in a window."""
     if value.numel() == 1 and not value.dtype.is_floating_point:
         return torch.tensor(value.tolist(), dtype=value.dtype)
     return torch.empty(value.shape, dtype=value.dtype, device=device)
 
 
 class _Writer(TorchDispatchMode):
-    """Every call of torch as an item. `held`: the module's tensors by id; `states`: those that it may write to."""
+    """A recorder of torch calls as items. `held`: names of the module's tensors by id; `states`: names it may write to."""
 
     def __init__(self, states: set[str]):
         super().__init__()
@@ -200,20 +199,20 @@ class _Writer(TorchDispatchMode):
         return Item((what, more, tuple(said)), tuple(names), tuple(reads))
 
     def without_numbers(self, value: Tensor) -> Tensor:
-        """On the meta device; an item still says what it holds."""
+        """Return the tensor on the meta device, and remember the digest of its numbers for items."""
         empty = value.to("meta")
         self.digests[id(empty)] = self._digest(value)
         self.alive.append(empty)
         return empty
 
     def _refuse_to_change(self, args: Any) -> None:
-        """What it is traced with afterwards would be another thing for each time that it has run."""
+        """Raise Unlike if a call changes the module: the trace that follows would depend on the number of runs before it."""
         name = self.held.get(id(args[0])) if args else None
         if name is not None and name not in self.states:
             raise Unlike(f"it changes {name} as it runs")
 
     def _digest(self, value: Tensor) -> str:
-        """Of a tensor that is there and that the module does not hold as its own."""
+        """Return a text that identifies the numbers of a tensor that the module does not hold as its own float."""
         if value.is_meta and id(value) not in self.digests:
             raise Unlike("it makes a tensor of numbers where there are none")
         if type(value) not in (Tensor, nn.Parameter):

@@ -1,4 +1,4 @@
-"""Where constants learn what they are made of: as coremltools' torch frontend takes the module's tensors."""
+"""Patches of coremltools' torch frontend that attach recipes to the constants it makes from a module's tensors."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,28 +11,28 @@ from ane_sweep.worker.grow import reading, recipes
 
 
 class _Known:
-    """Recipes by where a tensor lies."""
+    """The recipes of tensors, by address, shape and strides."""
 
     def __init__(self, module: torch.nn.Module):
         self.recipes: dict[Any, Any] = {}
-        self.alive: list[torch.Tensor] = []  # so that a place stays its own
+        self.alive: list[torch.Tensor] = []  # so that no address is used twice
         self.away: dict[Any, Any] = {}  # arrays that torch was given, until they are a constant again
         tensors = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
         for name, tensor in tensors:
             self.recipes.setdefault(_place(tensor), recipes.Leaf(name))
 
-    def of(self, tensor: Any) -> Any:
+    def find_recipe(self, tensor: Any) -> Any:
         real = isinstance(tensor, torch.Tensor) and tensor.is_floating_point()
         return self.recipes.get(_place(tensor)) if real else None
 
     def lend(self, tensor: torch.Tensor, array: Any) -> None:
-        """Keep what a tensor was made of, as torch gives the same memory back where it leaves the numbers as they are."""
+        """Remember the recipe of a tensor: torch returns the same memory if a cast changes no number."""
         self.alive.append(tensor)
         self.recipes[_place(tensor)] = recipes.recipe_of(array)
         self.away[_place(tensor)] = array
 
     def take_back(self, tensor: torch.Tensor) -> Any:
-        recipe = self.of(tensor)
+        recipe = self.find_recipe(tensor)
         if recipe is not None:
             self.away.pop(_place(tensor), None)
         return recipe
@@ -43,20 +43,20 @@ def _place(tensor: torch.Tensor) -> Any:
 
 
 @contextmanager
-def remembered(module: torch.nn.Module) -> Iterator[None]:
-    """While this is open, what is converted of `module` makes constants that remember its tensors' names."""
+def remember_tensors(module: torch.nn.Module) -> Iterator[None]:
+    """Make constants remember the names of the tensors of `module`, while this is open."""
     from coremltools.converters.mil.frontend.torch.converter import TorchConverter
     from coremltools.converters.mil.mil import Builder
     from coremltools.converters.mil.mil.passes.defs import optimize_conv
 
     known = _Known(module)
     patches = (
-        (TorchConverter, "_add_const", _adding(known, TorchConverter._add_const, Builder.const)),
-        (torch, "tensor", _through_torch(known, torch.tensor)),
-        (torch.jit, "trace", reading.refusing(torch.jit.trace)),
-        (Builder, "const", staticmethod(_const(known, Builder.const))),
+        (TorchConverter, "_add_const", _wrap_add_const(known, TorchConverter._add_const, Builder.const)),
+        (torch, "tensor", _wrap_torch_tensor(known, torch.tensor)),
+        (torch.jit, "trace", reading.refuse_reading(torch.jit.trace)),
+        (Builder, "const", staticmethod(_wrap_const(known, Builder.const))),
         *(
-            (one, "apply", _by_channel(one.apply))
+            (one, "apply", _fold_by_channel(one.apply))
             for one in (optimize_conv.fuse_conv_batchnorm, optimize_conv.fuse_conv_scale)
         ),
     )
@@ -71,9 +71,9 @@ def remembered(module: torch.nn.Module) -> Iterator[None]:
             setattr(owner, name, original)
 
 
-def _adding(known: _Known, original: Callable[..., Any], const: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_add_const(known: _Known, original: Callable[..., Any], const: Callable[..., Any]) -> Callable[..., Any]:
     def add(self: Any, name: str, val: Any) -> None:
-        leaf = known.of(val)
+        leaf = known.find_recipe(val)
         if leaf is None:
             original(self, name, val)
         else:
@@ -82,8 +82,8 @@ def _adding(known: _Known, original: Callable[..., Any], const: Callable[..., An
     return add
 
 
-def _through_torch(known: _Known, original: Callable[..., Any]) -> Callable[..., Any]:
-    """The frontend casts constants by way of torch."""
+def _wrap_torch_tensor(known: _Known, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return torch.tensor so that its results remember recipes, since the frontend casts constants by way of torch."""
 
     def tensor(data: Any, *given: Any, **named: Any) -> torch.Tensor:
         made: torch.Tensor = original(data, *given, **named)
@@ -94,7 +94,7 @@ def _through_torch(known: _Known, original: Callable[..., Any]) -> Callable[...,
     return tensor
 
 
-def _const(known: _Known, original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_const(known: _Known, original: Callable[..., Any]) -> Callable[..., Any]:
     def const(**named: Any) -> Any:
         value = named.get("val")
         if known.alive and type(value) is np.ndarray and value.dtype == np.float32 and value.flags.writeable:
@@ -105,11 +105,11 @@ def _const(known: _Known, original: Callable[..., Any]) -> Callable[..., Any]:
     return const
 
 
-def _by_channel(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A pass that folds norms and scales into a convolution a channel at a time."""
+def _fold_by_channel(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a pass, which folds norms and scales into a convolution a channel at a time, so that it keeps recipes."""
 
     def apply(self: Any, program: Any) -> None:
-        with recipes.channel_by_channel():
+        with recipes.remember_single_numbers():
             original(self, program)
 
     return apply

@@ -1,10 +1,9 @@
-"""The proof that a conversion of a few blocks says all of every block: what blocks hold may decide the program's constants by
-their recipes alone.
+"""The proof that a conversion of a few blocks determines every block: weights decide constants through recipes, and nothing else.
 
-The longer of two short conversions is made with other numbers in every tensor that is not the same in all blocks. A constant
-that depends on them without a recipe then differs from that of the shorter one. A number that coremltools has read as it
-converted, or written into the program itself, may have decided something that other numbers leave as it is (a comparison):
-it is computed again for each block and must be the same.
+The longer of two short conversions is made with other numbers in every tensor that differs between blocks. A constant that
+depends on such a tensor without a recipe then differs from the shorter conversion's. A number that coremltools read during
+the conversion, or wrote into the program itself, may have decided a comparison that other numbers do not change: it is
+computed again for each block and must be equal.
 """
 
 import re
@@ -22,17 +21,17 @@ from ane_sweep.worker.grow.sequence import Unlike
 from ane_sweep.worker.models import _lazy
 
 
-def tensors(module: nn.Module) -> dict[str, Tensor]:
+def name_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Return the module's parameters and buffers under each of their names."""
     return dict([*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)])
 
 
 class Differing:
-    """Tensors of inner blocks that are not the same numbers in all blocks of their turn, and other numbers for them."""
+    """The tensors whose numbers differ between inner blocks of the same turn, and changed numbers for each of them."""
 
     def __init__(self, module: nn.Module, lists: list[Repeat]):
         self.lists = lists
-        self.held = tensors(module)
+        self.held = name_tensors(module)
         _refuse_one_name(self.held)
         self.names = {name for alike in self._alike() if not self._are_equal(alike) for name in alike}
 
@@ -42,7 +41,9 @@ class Differing:
             for number in range(1, 1 + one.period):
                 start = f"{one.path}.{one.before + number}."
                 for name in [name for name in self.held if name.startswith(start)]:
-                    yield [repeats.in_block(name, one, other) for other in range(number, one.count - 1, one.period)]
+                    yield [
+                        repeats.name_in_block(name, one, other) for other in range(number, one.count - 1, one.period)
+                    ]
 
     def _are_equal(self, names: list[str]) -> bool:
         if missing := [name for name in names if name not in self.held]:
@@ -55,27 +56,27 @@ class Differing:
             for name in names
         )
 
-    def real(self, name: str) -> np.ndarray:
+    def read_real(self, name: str) -> np.ndarray:
         """Return the numbers of a tensor of the whole module."""
         return _lazy.materialise(self.held[name]).detach().numpy()
 
-    def changed(self, name: str) -> np.ndarray:
-        """Return other numbers for a tensor that differs, the same each time, and those of any other tensor as they are."""
+    def read_changed(self, name: str) -> np.ndarray:
+        """Return changed numbers for a tensor that differs, equal on every call, and the real numbers of any other tensor."""
         return self.change(name, self.held[name]).detach().numpy()
 
     def change(self, name: str, tensor: Tensor) -> Tensor:
-        """Return the tensor with each number scaled and moved away from zero at random; its sign stays, as of a variance."""
+        """Return the tensor with each number scaled and moved away from zero at random; signs stay, for variances."""
         value = _lazy.materialise(tensor)
         if name not in self.names:
             return value
         drawn = torch.Generator().manual_seed(zlib.crc32(name.encode()))
         scale, shift = (torch.rand(value.shape, generator=drawn) / 2 + 0.25 for _ in range(2))
         changed = (value.detach().abs() * scale + shift) * torch.where(value < 0, -1.0, 1.0)
-        return changed.to(value.dtype).contiguous() if value.is_contiguous() else _like(changed, value)
+        return changed.to(value.dtype).contiguous() if value.is_contiguous() else _lay_out_like(changed, value)
 
 
 def _refuse_one_name(names: Iterable[str]) -> None:
-    """Raise Unlike where two tensors have one name in a program, of which coremltools changes one."""
+    """Raise Unlike if two tensors get the same name in a program: coremltools would rename one of them."""
     seen: dict[str, str] = {}
     for name in names:
         if (other := seen.setdefault(re.sub("[^a-zA-Z0-9_]", "_", name), name)) != name:
@@ -86,48 +87,52 @@ def _are_same_bits(one: Tensor, other: Tensor) -> bool:
     return torch.equal(one, other) and torch.equal(torch.signbit(one), torch.signbit(other))  # 0 and -0 are equal
 
 
-def _like(changed: Tensor, value: Tensor) -> Tensor:
-    """Return the numbers as a tensor that lies in memory as the other does."""
+def _lay_out_like(changed: Tensor, value: Tensor) -> Tensor:
+    """Return the numbers of `changed` in a tensor with the strides of `value`."""
     made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
     return made.copy_(changed)
 
 
 def check_apart(observed: list[Any], differing: Differing, longer: Repeat) -> None:
-    """Raise Unlike where a value that was read as more blocks were converted depends on two inner ones: any two of all may
-    be what no two of these are."""
+    """Raise Unlike if a value that was read while more blocks were converted depends on two inner blocks.
+
+    Other pairs of blocks, which were not converted, could give other values.
+    """
     for recipe in observed:
-        names = {repeats.in_whole(name, differing.lists, longer) for name in recipes.leaves(recipe)} & differing.names
-        if len({repeats.block_of(name, differing.lists) for name in names}) > 1:
+        names = {
+            repeats.name_in_whole(name, differing.lists, longer) for name in recipes.list_leaves(recipe)
+        } & differing.names
+        if len({repeats.find_block(name, differing.lists) for name in names}) > 1:
             raise Unlike(f"a number depends on two blocks ({', '.join(sorted(names)[:2])})")
 
 
 def check_observed(observed: list[Any], differing: Differing) -> None:
-    """Raise Unlike where a value that was read as few blocks were converted is another in another block."""
+    """Raise Unlike if a value that was read while few blocks were converted differs in another block."""
     seen = set()
     for recipe in observed:
-        names = [repeats.in_whole(name, differing.lists, None) for name in recipes.leaves(recipe)]
+        names = [repeats.name_in_whole(name, differing.lists, None) for name in recipes.list_leaves(recipe)]
         key = (recipes.shape_of(recipe), *names)
         if differing.names.isdisjoint(names) or key in seen:
             continue
         seen.add(key)
-        wanted = recipes.replay(recipe, differing.real, names)
+        wanted = recipes.replay(recipe, differing.read_real, names)
         for others in _in_other_blocks(names, differing):
-            if not _are_same(recipes.replay(recipe, differing.real, others), wanted):
+            if not _are_same(recipes.replay(recipe, differing.read_real, others), wanted):
                 raise Unlike(
                     f"a number that depends on {_first_moved(names, others)} is not what it is in other blocks"
                 )
 
 
 def _in_other_blocks(names: list[str], differing: Differing) -> Iterator[list[str]]:
-    """Yield the names with those of inner blocks moved on by one turn and more, as far as there are inner blocks."""
+    """Yield the names with those of inner blocks moved on by one turn, two turns and so on to the last inner block."""
     moving = [name for name in names if name in differing.names]
-    found = [repeats.block_of(name, differing.lists) for name in moving]
+    found = [repeats.find_block(name, differing.lists) for name in moving]
     one = found[0][0]
     if any(other is not one for other, _ in found):
         raise Unlike(f"a number depends on blocks of two lists ({moving[0]})")
     most = one.count - 2 - max(number for _, number in found)
     for shift in range(one.period, most + 1, one.period):
-        moved = {name: repeats.in_block(name, one, number + shift) for name, (_, number) in zip(moving, found)}
+        moved = {name: repeats.name_in_block(name, one, number + shift) for name, (_, number) in zip(moving, found)}
         yield [moved.get(name, name) for name in names]
 
 

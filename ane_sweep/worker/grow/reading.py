@@ -1,8 +1,7 @@
-"""Numbers that Python reads while a module is traced: by them it may do otherwise in a block that is not converted.
+"""A check for Python code that reads a tensor's numbers during a trace, and so may act differently in other blocks.
 
-A run without numbers (calls.py) does not show that where the module looks first whether there are any, or whether it is traced.
-Only calls that read are looked at: torch names what is made after variables of the frame that calls it, so that a mode in
-between would change names.
+A run without numbers (calls.py) misses such code if the module first tests for numbers, or for a trace. Only the calls that
+read are patched: torch names values after variables of the calling frame, so that a dispatch mode in between would change names.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,11 +20,11 @@ _METHODS = (
 _FUNCTIONS = ("equal", "allclose", "is_nonzero")
 
 
-def refusing(trace: Callable[..., Any]) -> Callable[..., Any]:
-    """Return torch.jit.trace so that it raises Unlike after a run that has read numbers: the module itself may catch errors."""
+def refuse_reading(trace: Callable[..., Any]) -> Callable[..., Any]:
+    """Return torch.jit.trace so that it raises Unlike after a run that read numbers; during the run the module could catch it."""
 
     def traced(*given: Any, **named: Any) -> Any:
-        with _noting() as found:
+        with _note_reads() as found:
             result = trace(*given, **named)
         if found:
             raise Unlike(f"it reads the numbers of a tensor as it runs ({found[0]})")
@@ -35,14 +34,14 @@ def refusing(trace: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def _noting() -> Iterator[list[str]]:
-    """Collect, while this is open, names of calls that read a tensor's numbers."""
+def _note_reads() -> Iterator[list[str]]:
+    """Collect the names of calls that read a tensor's numbers, while this is open."""
     found: list[str] = []
     owners = [(Tensor, name) for name in _METHODS] + [(torch, name) for name in _FUNCTIONS]
     undo = [(owner, name, vars(owner).get(name)) for owner, name in owners]
     try:
         for owner, name in owners:
-            setattr(owner, name, _noted(getattr(owner, name), name, found))
+            setattr(owner, name, _wrap_reader(getattr(owner, name), name, found))
         yield found
     finally:
         for owner, name, original in undo:
@@ -52,7 +51,7 @@ def _noting() -> Iterator[list[str]]:
                 setattr(owner, name, original)
 
 
-def _noted(original: Callable[..., Any], name: str, found: list[str]) -> Callable[..., Any]:
+def _wrap_reader(original: Callable[..., Any], name: str, found: list[str]) -> Callable[..., Any]:
     def reading(tensor: Tensor, *given: Any, **named: Any) -> Any:
         if _holds_numbers(tensor):
             found.append(name)
@@ -62,7 +61,7 @@ def _noted(original: Callable[..., Any], name: str, found: list[str]) -> Callabl
 
 
 def _holds_numbers(tensor: Tensor) -> bool:
-    """Return True unless the tensor was made in this trace of sizes alone, or outside of it of whole numbers."""
+    """Return False for whole numbers that the trace computed from sizes alone, or that lie outside of the trace."""
     if tensor.is_floating_point():
         return True
     left, seen = [_traced(tensor)], set()
@@ -84,8 +83,8 @@ def _traced(tensor: Tensor) -> Any:
 
 
 @contextmanager
-def as_if_traced() -> Iterator[None]:
-    """While this is open, a module that asks learns that it is traced."""
+def pretend_tracing() -> Iterator[None]:
+    """Make torch report that it is tracing, while this is open."""
     is_tracing = torch._C._is_tracing
     torch._C._is_tracing = lambda: True
     try:

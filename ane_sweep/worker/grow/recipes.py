@@ -1,8 +1,8 @@
-"""Constants that remember which weights they were made of, so that the same can be made of other layers' weights.
+"""Constants that remember their source weights, so that the same constants can be computed from other layers' weights.
 
-coremltools folds, transposes, scales and casts weights with numpy. A `Traced` array holds real values, and beside them the
-calls that made it; a call that is not seen here loses the memory, never the values. A number that leaves the memory, as it is
-read, compared or put where it is not followed, is collected with its recipe while `observing` is open.
+coremltools folds, transposes, scales and casts weights with numpy. A `Traced` array holds real values and a recipe, the calls
+that made them; an untracked call loses the recipe, never the values. If a number is read, compared or stored in an untracked
+place, its recipe is collected while `collect_recipes` is open.
 """
 
 import hashlib
@@ -17,8 +17,8 @@ import torch
 _READING = ("item", "tolist", "__float__", "__int__", "__bool__", "__index__")
 _SHAPES = (np.size, np.ndim, np.shape)
 _METHODS = ("astype", "reshape", "transpose", "copy", "squeeze", "swapaxes", "flatten", "ravel", "__getitem__")
-_channel_by_channel = [False]  # whether single numbers are remembered, too
-_observed: list[list[Any]] = []  # where recipes are collected whose numbers leave
+_channel_by_channel = [False]  # True: single numbers are traced, too
+_observed: list[list[Any]] = []  # lists of the open `collect_recipes`, the innermost last
 _LARGE = 1 << 16  # numbers from which on asking torch is worth it
 _FEW = 400  # beneath this many numbers coremltools keeps what would vanish in fp16
 
@@ -32,7 +32,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What `call` gives for `arguments` (leaves and recipes among them); of several results the one `picked`."""
+    """The result of `call` for `arguments`, which may hold leaves and recipes; `picked` selects one of several results."""
 
     call: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -41,6 +41,8 @@ class Recipe:
 
 
 class Traced(np.ndarray):
+    """An array with the recipe of its numbers, or None after a change that is not tracked."""
+
     recipe: Leaf | Recipe | None
 
     def __array_finalize__(self, source: Any) -> None:
@@ -58,11 +60,11 @@ class Traced(np.ndarray):
                 if isinstance(value, Traced):
                     observe(value)
                     value.recipe = None
-            named["out"] = tuple(_plain(value) for value in named["out"])
-        return _called(ufunc if method == "__call__" else getattr(ufunc, method), given, named)
+            named["out"] = tuple(_strip(value) for value in named["out"])
+        return _call_and_trace(ufunc if method == "__call__" else getattr(ufunc, method), given, named)
 
     def __array_function__(self, func: Any, types: Any, given: Any, named: Any) -> Any:
-        return _called(func, given, named)
+        return _call_and_trace(func, given, named)
 
     @property
     def T(self) -> Any:
@@ -73,8 +75,10 @@ def _method(name: str) -> Callable[..., Any]:
     original = getattr(np.ndarray, name)
 
     def method(self: Traced, *given: Any, **named: Any) -> Any:
-        call = narrowed if name == "astype" and _to_half(self, given, named) else original
-        return _called(call, (self,) if call is narrowed else (self, *given), {} if call is narrowed else named)
+        call = narrow_to_half if name == "astype" and _to_half(self, given, named) else original
+        return _call_and_trace(
+            call, (self,) if call is narrow_to_half else (self, *given), {} if call is narrow_to_half else named
+        )
 
     return method
 
@@ -101,9 +105,9 @@ def _to_half(value: np.ndarray, given: tuple[Any, ...], named: dict[str, Any]) -
     return alone and value.dtype == np.float32 and np.dtype(wanted[0]) == np.float16
 
 
-def narrowed(value: np.ndarray) -> np.ndarray:
-    """fp32 -> fp16 as coremltools' fp16 pass has it: in small tensors no number but 0 becomes 0."""
-    half = _half(value)
+def narrow_to_half(value: np.ndarray) -> np.ndarray:
+    """Cast fp32 to fp16 like coremltools' fp16 pass: in small tensors only 0 becomes 0."""
+    half = _cast_to_half(value)
     if value.size >= _FEW:
         return half
     least = np.nextafter(np.float16(0), np.float16(1))
@@ -111,23 +115,23 @@ def narrowed(value: np.ndarray) -> np.ndarray:
     return np.where(lost, np.where(value > 0, least, -least), half) if lost.any() else half
 
 
-def _half(value: np.ndarray) -> np.ndarray:
-    """numpy casts one number after the other; torch gives the same bits in a seventh of the time."""
+def _cast_to_half(value: np.ndarray) -> np.ndarray:
+    """Cast to fp16, large arrays with torch: the same bits as numpy's in a seventh of the time."""
     if value.size >= _LARGE and value.flags.writeable and min(value.strides) > 0:
         return torch.from_numpy(value.view(np.ndarray)).half().numpy()
     with np.errstate(over="ignore"):
         return value.astype(np.float16)
 
 
-def contiguous(value: np.ndarray) -> np.ndarray:
-    """np.ascontiguousarray, of large transposed arrays in a quarter of its time."""
+def make_contiguous(value: np.ndarray) -> np.ndarray:
+    """Return a C-contiguous array like np.ascontiguousarray, in a quarter of its time for large transposed arrays."""
     if value.size < _LARGE or value.flags.c_contiguous or not value.flags.writeable or min(value.strides) < 0:
         return np.ascontiguousarray(value)
     return torch.from_numpy(value.view(np.ndarray)).contiguous().numpy()
 
 
 def traced(value: np.ndarray, recipe: Leaf | Recipe) -> Traced:
-    found = _plain(value).view(Traced)
+    found = _strip(value).view(Traced)
     found.recipe = recipe
     return found
 
@@ -137,8 +141,8 @@ def recipe_of(value: Any) -> Leaf | Recipe | None:
 
 
 @contextmanager
-def observing() -> Iterator[list[Leaf | Recipe]]:
-    """Collect, while this is open, the recipe of each value that leaves the memory: its numbers may decide anything."""
+def collect_recipes() -> Iterator[list[Leaf | Recipe]]:
+    """Collect the recipe of each value whose numbers are read, while this is open: they may decide anything."""
     _observed.append([])
     try:
         yield _observed[-1]
@@ -147,7 +151,7 @@ def observing() -> Iterator[list[Leaf | Recipe]]:
 
 
 def observe(*values: Any) -> None:
-    """Collect the recipes of arrays whose numbers are read, or go where they are not followed."""
+    """Add to the open collection the recipes of arrays whose numbers are read, or stored in an untracked place."""
     for value in values:
         if isinstance(value, (list, tuple)):
             observe(*value)
@@ -156,15 +160,15 @@ def observe(*values: Any) -> None:
 
 
 @contextmanager
-def through_numpy() -> Iterator[None]:
-    """While this is open, functions that make a plain array of any keep what a Traced one remembers."""
+def patch_numpy() -> Iterator[None]:
+    """Make np.array, np.asarray and np.ascontiguousarray keep the recipes of Traced arrays, while this is open."""
     originals = {name: getattr(np, name) for name in ("array", "asarray", "ascontiguousarray")}
 
     def keeping(original: Callable[..., Any]) -> Callable[..., Any]:
         def made(*given: Any, **named: Any) -> Any:
             parts = given[0] if given and type(given[0]) is list else given[:1]
             known = any(isinstance(one, Traced) for one in parts)
-            return _called(original, given, named) if known else original(*given, **named)
+            return _call_and_trace(original, given, named) if known else original(*given, **named)
 
         return made
 
@@ -178,8 +182,8 @@ def through_numpy() -> Iterator[None]:
 
 
 @contextmanager
-def channel_by_channel() -> Iterator[None]:
-    """While this is open, single numbers are arrays without a dimension, which remember: what is folded a channel at a time."""
+def remember_single_numbers() -> Iterator[None]:
+    """Return single numbers as Traced arrays without a dimension, while this is open, for folds a channel at a time."""
     before, _channel_by_channel[0] = _channel_by_channel[0], True
     try:
         yield
@@ -187,34 +191,37 @@ def channel_by_channel() -> Iterator[None]:
         _channel_by_channel[0] = before
 
 
-def _plain(value: Any) -> Any:
+def _strip(value: Any) -> Any:
     if isinstance(value, Traced):
         return value.view(np.ndarray)
-    return type(value)(_plain(one) for one in value) if type(value) in (list, tuple) else value
+    return type(value)(_strip(one) for one in value) if type(value) in (list, tuple) else value
 
 
-def _known(value: Any) -> bool:
+def _has_recipes(value: Any) -> bool:
     if isinstance(value, Traced):
         return value.recipe is not None
-    return all(_known(one) for one in value) if type(value) in (list, tuple) else True
+    return all(_has_recipes(one) for one in value) if type(value) in (list, tuple) else True
 
 
-def _kept(value: Any) -> Any:
+def _replace_by_recipes(value: Any) -> Any:
     if isinstance(value, Traced):
         return value.recipe
-    return tuple(_kept(one) for one in value) if type(value) in (list, tuple) else value
+    return tuple(_replace_by_recipes(one) for one in value) if type(value) in (list, tuple) else value
 
 
-def _called(call: Callable[..., Any], given: Any, named: dict[str, Any]) -> Any:
-    result = call(*_plain(tuple(given)), **{key: _plain(value) for key, value in named.items()})
+def _call_and_trace(call: Callable[..., Any], given: Any, named: dict[str, Any]) -> Any:
+    result = call(*_strip(tuple(given)), **{key: _strip(value) for key, value in named.items()})
     if call in _SHAPES or _compares_with_itself(call, given):
         return result
-    if not _known(tuple(given)) or not _known(tuple(named.values())) or "out" in named:
+    if not _has_recipes(tuple(given)) or not _has_recipes(tuple(named.values())) or "out" in named:
         observe(given, tuple(named.values()))
         return result
     if _channel_by_channel[0] and isinstance(result, np.generic):
         result = np.asarray(result)
-    kept, rest = _kept(tuple(given)), tuple((key, _kept(value)) for key, value in named.items())
+    kept, rest = (
+        _replace_by_recipes(tuple(given)),
+        tuple((key, _replace_by_recipes(value)) for key, value in named.items()),
+    )
     if isinstance(result, np.ndarray):
         return traced(result, Recipe(call, kept, rest))
     if isinstance(result, (list, tuple)) and all(isinstance(one, np.ndarray) for one in result):
@@ -225,12 +232,12 @@ def _called(call: Callable[..., Any], given: Any, named: dict[str, Any]) -> Any:
 
 
 def _compares_with_itself(call: Any, given: Any) -> bool:
-    """Whether both sides were made alike, as where coremltools infers a constant again and compares it with itself."""
+    """Return True if both sides share a recipe: coremltools infers a constant again and compares it with itself."""
     return call is np.not_equal and len(given) == 2 and recipe_of(given[0]) is recipe_of(given[1]) is not None
 
 
-def leaves(recipe: Any) -> list[str]:
-    """Names of the module's tensors in a recipe, each once, in its order."""
+def list_leaves(recipe: Any) -> list[str]:
+    """Return the names of the module's tensors in a recipe, each once, in order of appearance."""
     return list(_leaves(recipe, {}))
 
 
@@ -246,7 +253,7 @@ def _leaves(recipe: Any, found: dict[str, int]) -> dict[str, int]:
 
 
 def shape_of(recipe: Any) -> Any:
-    """A recipe without the names of its leaves: equal where the same is done."""
+    """Return a recipe without the names of its leaves; two recipes of the same calls give equal values."""
     return _shape(recipe, _leaves(recipe, {}))
 
 
@@ -264,7 +271,7 @@ def _shape(recipe: Any, places: dict[str, int]) -> Any:
 
 
 def replay(recipe: Any, tensors: Callable[[str], np.ndarray], names: list[str]) -> Any:
-    """The value of a recipe with other leaves: those of these names, in `leaves`' order."""
+    """Return the value of a recipe with its leaves replaced by the tensors `names`, in the order of `list_leaves`."""
     places = _leaves(recipe, {})
     held: dict[str, np.ndarray] = {}
 

@@ -1,9 +1,8 @@
-"""A longer sequence from two shorter ones: what lies before, a piece that repeats, what lies after, and every number in
-every name where the next one has it.
+"""The extrapolation of a longer sequence from two shorter ones: where pieces repeat, and how the numbers in names continue.
 
-Two conversions of the same model with `few` and `more` blocks differ by copies of one piece, and numbers in generated names
-(`op_128`, `h_3_ln_1_weight`) are affine in the copy and in how many copies there are. Whatever is not so is no sequence of
-this kind, and Unlike says what.
+Two conversions of the same model with `few` and `more` blocks differ by copies of a piece, and numbers in generated names
+(`op_128`, `h_3_ln_1_weight`) are affine in the copy's index and in the count of copies. For other sequences, Unlike is raised
+and names the first difference.
 """
 
 import re
@@ -14,13 +13,17 @@ _NUMBER = re.compile(r"(?<![0-9])(?:0|[1-9][0-9]*)(?![0-9])")
 
 
 class Unlike(Exception):
-    """Why a program cannot be grown; a sentence's end."""
+    """Raised when a program cannot be grown; its message is the end of a sentence with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One op or port. `token`: all that says what it is, less its names; `names` of it and of what it makes; `reads`: what
-    its inputs are, each as (sequence, index, output)."""
+    """One op, port or call.
+
+    token  identifies it apart from its names
+    names  its own name, its outputs' names and those of the weights it uses
+    reads  the sources of its inputs, each as (sequence, index, output)
+    """
 
     token: object
     names: tuple[str, ...]
@@ -28,31 +31,31 @@ class Item:
 
 
 _NO_PIECE = "no piece of it repeats from block to block"
-_MOST_TRIES = 100_000  # of places and items that are looked at: a second or two, where what takes long finds nothing
-_MOST_PIECES = 4  # of a program: the weights that stay as they came lie before all that is done with them
+_MOST_TRIES = 100_000  # places and items compared, a second or two: longer searches have found nothing
+_MOST_PIECES = 4  # of a program: weights that no pass folded lie in pieces of their own before the ops
 
 
-def template(name: str) -> str:
+def mask_numbers(name: str) -> str:
     return _NUMBER.sub("#", name)
 
 
-def numbers(name: str) -> list[int]:
+def read_numbers(name: str) -> list[int]:
     return [int(found) for found in _NUMBER.findall(name)]
 
 
-def filled(name: str, values: list[int]) -> str:
-    """`name` with these numbers in place of its own."""
+def replace_numbers(name: str, values: list[int]) -> str:
+    """Return the name with these numbers in place of its own."""
     left = iter(values)
     return _NUMBER.sub(lambda _: str(next(left)), name)
 
 
 def _kind(item: Item) -> tuple[object, ...]:
-    return item.token, tuple(template(name) for name in item.names)
+    return item.token, tuple(mask_numbers(name) for name in item.names)
 
 
 @dataclass(frozen=True)
 class Split:
-    """Where a sequence repeats: `length` items end before `start`, and between them and the rest go copies."""
+    """A place where a sequence repeats: copies of the `length` items before `start` are put in at `start`."""
 
     start: int
     length: int
@@ -60,7 +63,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A number: what it is in the short sequence, and what each copy, and each copy that there is, adds to it."""
+    """A number of the short sequence, with its increase per copy before it and per copy in total."""
 
     value: int
     by_copy: int
@@ -69,7 +72,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How an item's names and reads go on."""
+    """The lines by which the numbers in an item's names, and its reads, continue."""
 
     names: tuple[tuple[Line, ...], ...]
     reads: tuple[Line, ...]
@@ -77,14 +80,14 @@ class Rule:
 
 @dataclass(frozen=True)
 class Growth:
-    """How a sequence goes on along one list of blocks: where copies are put in, and a rule for each of its items."""
+    """The growth of a sequence along one list of blocks: the splits that take copies, and a rule for each item."""
 
     splits: tuple[Split, ...]
     rules: list[Rule]
 
 
-def growth(few: Sequence[Item], more: Sequence[Item], copies: int) -> Growth:
-    """By which `few` becomes `more` with `copies` copies of each piece, of as few pieces as will do. Raises Unlike."""
+def find_growth(few: Sequence[Item], more: Sequence[Item], copies: int) -> Growth:
+    """Return the growth by which `few` becomes `more` with `copies` copies of each piece, in the fewest pieces. Raises Unlike."""
     left, odd = divmod(len(more) - len(few), copies)
     if odd or left < 0:
         raise Unlike("with more blocks it does not grow by equal pieces")
@@ -99,7 +102,7 @@ def growth(few: Sequence[Item], more: Sequence[Item], copies: int) -> Growth:
 
 
 class _Search:
-    """Pieces from the front on. `shift`: by how much what follows lies further back in the longer sequence."""
+    """A search for pieces from the front on. `shift` is the index of the next item in the longer sequence less the short one's."""
 
     def __init__(self, few: Sequence[Item], more: Sequence[Item], copies: int):
         known: dict[object, int] = {}
@@ -110,7 +113,7 @@ class _Search:
         self.tries = 0
 
     def rest(self, at: int, shift: int, pieces: int) -> tuple[list[Split], list[Rule]]:
-        """The splits from item `at` on, so many, and the rules of all items from there on. Raises Unlike."""
+        """Return `pieces` splits from item `at` on, and the rules of all items from there on. Raises Unlike."""
         if (at, shift, pieces) in self.tried:
             raise Unlike(_NO_PIECE)
         self.tried.add((at, shift, pieces))
@@ -134,7 +137,7 @@ class _Search:
         raise Unlike(_NO_PIECE)
 
     def _repeats(self, start: int, length: int) -> bool:
-        """Whether the longer sequence has copies there of what lies before."""
+        """Return True if the longer sequence has copies from `start` on of the `length` items before it."""
         end = start + self.copies * length
         return (
             self.long[start - length] == self.long[start]
@@ -142,7 +145,7 @@ class _Search:
         )
 
     def _rules(self, first: int, start: int, length: int, shift: int) -> list[Rule]:
-        """Of the items up to `start`, the last `length` of which are the piece. Raises Unlike."""
+        """Return the rules of the items before `start`, of which the last `length` are the piece. Raises Unlike."""
         found = []
         self.tries += start - first
         for index in range(first, start):
@@ -150,33 +153,33 @@ class _Search:
             others = [self.more[index + shift + copy * length] for copy in range(copies + 1)]
             item = self.few[index]
             try:
-                found.append(Rule(_names(item, others, self.copies), _reads(item, others, self.copies)))
+                found.append(Rule(_fit_names(item, others, self.copies), _fit_reads(item, others, self.copies)))
             except Unlike as error:
                 self.uneven = self.uneven or error
                 raise
         return found
 
 
-def _names(item: Item, others: list[Item], copies: int) -> tuple[tuple[Line, ...], ...]:
+def _fit_names(item: Item, others: list[Item], copies: int) -> tuple[tuple[Line, ...], ...]:
     made = []
     for which, name in enumerate(item.names):
-        columns = zip(numbers(name), *(numbers(other.names[which]) for other in others))
-        made.append(tuple(_line(*column, copies=copies, what=name) for column in columns))
+        columns = zip(read_numbers(name), *(read_numbers(other.names[which]) for other in others))
+        made.append(tuple(_fit_line(*column, copies=copies, what=name) for column in columns))
     return tuple(made)
 
 
-def _reads(item: Item, others: list[Item], copies: int) -> tuple[Line, ...]:
+def _fit_reads(item: Item, others: list[Item], copies: int) -> tuple[Line, ...]:
     made = []
     what = item.names[0] if item.names else "an output"
     for which, (sequence, index, output) in enumerate(item.reads):
         if any(other.reads[which][::2] != (sequence, output) for other in others):
             raise Unlike(f"{what} reads other things in other blocks")
-        made.append(_line(index, *(other.reads[which][1] for other in others), copies=copies, what=what))
+        made.append(_fit_line(index, *(other.reads[which][1] for other in others), copies=copies, what=what))
     return tuple(made)
 
 
-def _line(few: int, first: int, *rest: int, copies: int, what: str) -> Line:
-    """Of `few` in the short sequence, and `first`, `rest` in the copies of the long one."""
+def _fit_line(few: int, first: int, *rest: int, copies: int, what: str) -> Line:
+    """Return the line through `few` in the short sequence, and `first` and `rest` in the long one. Raises Unlike."""
     by_count, left = divmod(first - few, copies)
     by_copy = rest[0] - first if rest else 0
     if left or by_count < 0 or any(b - a != by_copy for a, b in zip((first, *rest), rest)):
@@ -186,7 +189,7 @@ def _line(few: int, first: int, *rest: int, copies: int, what: str) -> Line:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An item of the grown sequence: which of the short one it is a copy of, and what it has become."""
+    """An item of the grown sequence: the index of its source in the short sequence, and its own names and reads."""
 
     index: int
     copy: int
@@ -194,24 +197,24 @@ class Placed:
     reads: tuple[tuple[int, int, int], ...]
 
 
-def grown(few: Sequence[Item], growths: Sequence[Growth], counts: Sequence[int]) -> Iterator[Placed]:
-    """The sequence with counts[i] more copies along growths[i]. Raises Unlike where two of them overlap."""
+def grow_sequence(few: Sequence[Item], growths: Sequence[Growth], counts: Sequence[int]) -> Iterator[Placed]:
+    """Yield the sequence with counts[i] more copies along growths[i]. Raises Unlike if two growths overlap."""
     order = sorted((split.start, split.length, which) for which, one in enumerate(growths) for split in one.splits)
     at = 0
     for start, length, which in order:
         if start - length < at:
             raise Unlike("the pieces of its lists of blocks lie within each other")
         for index in range(at, start):
-            yield _placed(few, index, growths, counts, None, 0)
+            yield _place_item(few, index, growths, counts, None, 0)
         for copy in range(1, counts[which] + 1):
             for index in range(start - length, start):
-                yield _placed(few, index, growths, counts, which, copy)
+                yield _place_item(few, index, growths, counts, which, copy)
         at = start
     for index in range(at, len(few)):
-        yield _placed(few, index, growths, counts, None, 0)
+        yield _place_item(few, index, growths, counts, None, 0)
 
 
-def _placed(few, index: int, growths, counts, which: int | None, copy: int) -> Placed:
+def _place_item(few, index: int, growths, counts, which: int | None, copy: int) -> Placed:
     item = few[index]
     each = [growth.rules[index] for growth in growths]
 
@@ -223,7 +226,7 @@ def _placed(few, index: int, growths, counts, which: int | None, copy: int) -> P
         return made
 
     names = tuple(
-        filled(name, [value(lines) for lines in zip(*(rule.names[i] for rule in each))])
+        replace_numbers(name, [value(lines) for lines in zip(*(rule.names[i] for rule in each))])
         for i, name in enumerate(item.names)
     )
     reads = tuple(

@@ -1,5 +1,7 @@
-"""The weight file of a grown program, a constant at a time: from the conversion of a few blocks, or made of the block's own
-weights by the recipe of its neighbour's."""
+"""The weight file of a grown program, written one constant at a time.
+
+A constant is copied from the conversion of a few blocks, or computed from its block's weights by a neighbouring block's recipe.
+"""
 
 import hashlib
 import os
@@ -19,18 +21,18 @@ from ane_sweep.worker.grow.repeats import Repeat
 from ane_sweep.worker.grow.sequence import Placed, Unlike
 
 _CODES = {"float16": 1, "float32": 2}
-_SHARED = 100  # coremltools keeps one of equal constants of this many numbers or more,
-_HASHED = 100  # which it finds by these many of each,
-_ATOL = {"float16": 6e-8, "float32": 1e-12}  # and which are equal to it within this
+_SHARED = 100  # coremltools merges equal constants of this many numbers or more,
+_HASHED = 100  # compares this many numbers of each first,
+_ATOL = {"float16": 6e-8, "float32": 1e-12}  # and calls them equal within this tolerance
 
 
 def write(differing: Differing, plan: Plan, counts: list[int], few: Any, longer: list[Any]) -> Any:
-    """The spec of the grown program; its weight file lies beside the package of few blocks. Raises Unlike."""
+    """Return the spec of the grown program; write its weights to a file next to the package of few blocks. Raises Unlike."""
     streams = _Streams(differing, plan, few, longer)
     streams.prove()
     with BlobWriter(_target(few.package)) as streams.writer, ThreadPoolExecutor(os.cpu_count()) as streams.threads:
         try:
-            spec, _ = plan.made(counts, streams.weigh)
+            spec, _ = plan.build(counts, streams.weigh)
             for job in streams.jobs:
                 job.result()
         finally:
@@ -39,8 +41,8 @@ def write(differing: Differing, plan: Plan, counts: list[int], few: Any, longer:
     return spec
 
 
-def put(package: Path, spec: Any) -> None:
-    """Into a package of few blocks go the program and the weights of all."""
+def install(package: Path, spec: Any) -> None:
+    """Replace the program and the weights in a package of few blocks by the grown ones."""
     _target(package).replace(package / packages.WEIGHTS)
     (package / packages.MLMODEL).write_bytes(spec.SerializeToString(deterministic=True))
 
@@ -50,7 +52,7 @@ def _target(package: Path) -> Path:
 
 
 class _Streams:
-    """From where each constant comes."""
+    """The sources of the constants of a grown program, and the threads that write them."""
 
     def __init__(self, differing: Differing, plan: Plan, few: Any, longer: list[Any]):
         self.differing, self.lists = differing, differing.lists
@@ -64,7 +66,7 @@ class _Streams:
         self.seen: dict[Any, str] = {}
 
     def prove(self) -> None:
-        """Raise Unlike where a constant of a longer conversion is not what is made of its blocks' numbers here."""
+        """Raise Unlike if a constant of a longer conversion differs from the one computed here from its blocks' numbers."""
         for one, more, blobs in zip(self.lists, self.longer, self.long):
             turns = [one.trial.turns if one is other else 0 for other in self.lists]
             written = iter(zip(more.ops, more.block.operations))
@@ -80,10 +82,10 @@ class _Streams:
                     if not np.array_equal(blobs.payload(theirs.blobFileValue.offset), content):
                         raise Unlike(f"{item.names[0]} is not what the numbers of its block make of it")
 
-            self.plan.made(turns, hold)
+            self.plan.build(turns, hold)
 
     def weigh(self, op: Any, placed: Placed) -> None:
-        """Place the op's constants in the file, and have them written there by one of the threads."""
+        """Reserve places for the op's constants in the file, and submit their writing to a thread."""
         for value in blob_values(op):
             reference = value.blobFileValue
             source = reference.offset
@@ -100,16 +102,18 @@ class _Streams:
         self.writer.fill(target, self.short.pieces(source) if content is own else [content])
 
     def _leaves(self, op: Any, names: tuple[str, ...], longer: Repeat | None) -> list[str]:
-        """The whole module's tensors that a short conversion's constant is made of."""
-        return [repeats.in_whole(name, self.lists, longer) for name in names[1 + len(op.outputs) :]]
+        """Return the names in the whole module of the tensors that a short conversion's constant was made of."""
+        return [repeats.name_in_whole(name, self.lists, longer) for name in names[1 + len(op.outputs) :]]
 
     def _content(self, op: Any, placed: Placed, names: list[str], own: np.ndarray, changed: bool = False) -> np.ndarray:
-        """A constant made of these tensors, or of `changed` ones: `own`, that of few blocks, where it is of the same."""
+        """Return a constant computed from the named tensors, real or `changed`; `own`, if few blocks used the same tensors."""
         is_same = names == self._leaves(op, self.few.ops[placed.index].names, None)
         if is_same and not (changed and self.differing.names.intersection(names)):
             return own
         recipe = self.few.recipe(self.few.block.operations[placed.index])
-        made = recipes.contiguous(recipes.replay(recipe, self.differing.changed if changed else self._tensor, names))
+        made = recipes.make_contiguous(
+            recipes.replay(recipe, self.differing.read_changed if changed else self._tensor, names)
+        )
         if made.nbytes != own.nbytes or made.dtype.name not in _CODES:
             raise Unlike(f"{placed.names[0]} of one block is not of the size of another's")
         content = made.reshape(-1).view(np.uint8)
@@ -118,14 +122,14 @@ class _Streams:
 
     def _tensor(self, name: str) -> np.ndarray:
         """Return a tensor's numbers; equal tensors of two blocks may be one constant before they are folded into others."""
-        value = self.differing.real(name)
+        value = self.differing.read_real(name)
         if value.size >= _SHARED and name in self.differing.names:
             first = np.ascontiguousarray(value.reshape(-1)[:_HASHED])
             self._refuse_equal_start(f"tensor {value.dtype}", value.shape, first, name)
         return value
 
     def _refuse_equal(self, name: str, shape: tuple[int, ...], content: np.ndarray, dtype: str) -> None:
-        """Equal constants are one in a conversion, and here they would be two."""
+        """Raise Unlike if an equal constant was written before: a conversion would merge the two."""
         if dtype not in ("fp16", "fp32"):
             return
         numbers = content.view(np.float16 if dtype == "fp16" else np.float32)
@@ -139,7 +143,7 @@ class _Streams:
 
 
 def _refuse_special(name: str, made: np.ndarray, content: np.ndarray, own: np.ndarray) -> None:
-    """Values for which coremltools would write another program."""
+    """Raise Unlike for values for which coremltools would write another program."""
     if not made.size:
         return
     low, high = (one.item() for one in torch.aminmax(torch.from_numpy(made)))  # numpy's of fp16 takes 25 times as long

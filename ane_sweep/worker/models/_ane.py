@@ -307,7 +307,8 @@ class Head(nn.Module):
 class Reader:
     """A builder of layers from a state's tensors under one prefix: `Reader(state, "transformer.h.0.").conv("mlp.c_fc")`.
 
-    `transposed` for Hugging Face's Conv1D, which keeps (in, out); `rows` picks outputs. A missing bias is none.
+    `transposed` for Hugging Face's Conv1D, which keeps (in, out); `rows` picks outputs.
+    A missing bias in the state gives a layer without bias.
     """
 
     def __init__(self, state: dict[str, Tensor], prefix: str = ""):

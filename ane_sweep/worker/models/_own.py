@@ -22,7 +22,7 @@ _PRINTED_BYTES = 1 << 20  # the user's output beyond this is cut off
 
 @contextmanager
 def user_code(what: str) -> Iterator[None]:
-    """Surround a call of the user's code. Raises StageError for whatever it raises, with the user's own line."""
+    """Surround a call of the user's code. Raises StageError for any error of that code, with the user's own line."""
     pid = os.getpid()
     try:
         yield
