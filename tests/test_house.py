@@ -15,18 +15,18 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "ane_sweep"
 LIMITS = {
-    "docstrings that begin with a relative word": 473,
-    "docstrings that hold a riddle phrase": 287,
-    "functions named by a participle or a preposition": 128,
-    "class names that are defined more than once": 71,
-    "uses of Any": 1781,
-    "uses of dict[str, Any]": 785,
-    "imports of our own modules inside functions": 219,
-    "files over 350 lines": 1,
+    "docstrings that begin with a relative word": 0,
+    "docstrings that hold a riddle phrase": 0,
+    "functions named by a participle or a preposition": 0,
+    "class names that are defined more than once": 36,
+    "uses of Any": 1_300,
+    "uses of dict[str, Any]": 426,
+    "imports of our own modules inside functions": 115,
+    "files over 350 lines": 2,
     "functions over 60 lines": 0,
-    "option files in conf": 213,
-    "lines of an option file": 60,
-    "lines of the package": 56_500,
+    "option files in conf": 81,
+    "lines of an option file": 110,
+    "lines of the package": 61_500,
 }
 # A docstring's first sentence has a subject and a verb; one that begins with these has not.
 RELATIVE = re.compile(
