@@ -33,7 +33,7 @@ def test_exit_codes(good, small, tmp_path, capsys):
     assert lint([small, "--compute-units=cpu_only"]) == 0, "nothing to fall short of"
     assert lint([small, str(tmp_path / "none.mlpackage"), good]) == 2
     said = capsys.readouterr()
-    assert "NOT mainly on the ANE" in said.out and "no such model" in said.err
+    assert "NOT enough on the ANE" in said.out and "no such model" in said.err
 
 
 def test_json_is_as_specified(good, small, capsys):
