@@ -136,8 +136,9 @@ def text(path: Path, prediction: Any, holds: bool) -> str:
     summary = prediction.summary()
     ops, share = summary.ops, summary.cost_share
     chunks = f", {len(prediction.chunks)} chunks" if len(prediction.chunks) > 1 else ""
+    verdict = "ok" if holds else "NOT enough on the ANE for --min-ane-share"
     lines = [
-        f"{path}: {'ok' if holds else 'NOT enough on the ANE for --min-ane-share'} (predicted for {summary.chip}, {summary.compute_units}{chunks})",
+        f"{path}: {verdict} (predicted for {summary.chip}, {summary.compute_units}{chunks})",
         f"  ops   {ops.ane} ANE, {ops.gpu} GPU, {ops.cpu} CPU of {ops.total}; "
         f"{share.ane:.1%} of the planner cost (not of the time) on the ANE; {summary.segments} segments, {summary.transitions} transitions",
         f"  time  {time_text(prediction)}",
