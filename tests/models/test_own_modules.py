@@ -229,6 +229,7 @@ class TestWeights:
             (f"{HEAD}{LOADED}Net[0].load_state_dict({{'weight': torch.ones(4, 4), 'bias': torch.ones(4)}})",
              "2 of 4 parameters (1.weight, 1.bias) are random numbers"),
             (f"{HEAD}Net = nn.Softmax(-1)", None),
+            (f"{HEAD}import torch\ndef Net():\n    torch.manual_seed(0)\n    return nn.Linear(4, 4)", "2 of 2"),
         ],
     )  # fmt: skip
     def test_a_record_says_how_many_the_code_draws(self, here, code, said):

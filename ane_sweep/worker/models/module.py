@@ -9,10 +9,11 @@ import random
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -93,16 +94,33 @@ def build_given(params: dict[str, Any], inputs: dict[str, Path]) -> OwnModule:
     return module
 
 
-def _build(arch: dict[str, Any], inputs: dict[str, Path], seed: int) -> tuple[nn.Module, Any, bool]:
-    """Run the user's code and return (module, its inputs or None, True if it drew random numbers). Raises StageError."""
+@contextmanager
+def _ignore_seeding() -> Iterator[None]:
+    """Let calls that seed torch's, numpy's or Python's random numbers do nothing inside this context."""
+    with (
+        patch.object(torch, "manual_seed", lambda seed: torch.default_generator),
+        patch.object(np.random, "seed", lambda *seed: None),
+        patch.object(random, "seed", lambda *seed: None),
+    ):
+        yield
+
+
+def _build(
+    arch: dict[str, Any], inputs: dict[str, Path], seed: int, around: AbstractContextManager[None] | None = None
+) -> tuple[nn.Module, Any, bool]:
+    """Run the user's code, inside `around` if given, and return (module, its inputs or None, True if it drew random numbers).
+
+    Raises StageError.
+    """
     torch.manual_seed(seed)
     np.random.seed(seed)
     random.seed(seed)
     state = _random_state()
-    made: Any = _own.load_object(arch, inputs["code"], inputs.get("file"))
-    if not isinstance(made, nn.Module):
-        with _own.user_code(f"model.path={arch['path']}: calling it"):
-            made = made(**arch["kwargs"])
+    with around or nullcontext():
+        made: Any = _own.load_object(arch, inputs["code"], inputs.get("file"))
+        if not isinstance(made, nn.Module):
+            with _own.user_code(f"model.path={arch['path']}: calling it"):
+                made = made(**arch["kwargs"])
     inner, example = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if not isinstance(inner, nn.Module):
         raise StageError(
@@ -118,12 +136,14 @@ def _random_state() -> tuple[bytes, str, str]:
 def find_drawn_weights(params: dict[str, Any], inputs: dict[str, Path], module: OwnModule) -> list[str]:
     """Return the names of the parameters that follow the seed, as against those that the user's code reads from a file.
 
-    The module is built once more, with another seed, if building it has drawn any random number.
+    The module is built once more, with another seed, if building it has drawn any random number. A seed that its own code
+    sets is ignored then.
     """
     if not module.draws:
         return []
     first = {name: _digest(value) for name, value in module.inner.named_parameters()}
-    inner, _, _ = _build(params["model"]["arch"], inputs, int(params["weights"].get("seed", 0)) + 1)
+    seed = int(params["weights"].get("seed", 0)) + 1
+    inner, _, _ = _build(params["model"]["arch"], inputs, seed, _ignore_seeding())
     return [name for name, value in inner.named_parameters() if _digest(value.detach().float()) != first.get(name)]
 
 
