@@ -13,7 +13,7 @@ from tests.bench import Row, _kept, ane_sweep
 
 SWEEP = ["-m", "model=minilm", "variant=original,split_einsum", "chunks=1,2"]
 README = Path(__file__).parents[2] / "README.md"
-PICTURE = Path(__file__).parents[1] / "docs" / "report.png"
+PICTURE = README.parent / "ane_sweep" / "docs" / "report.png"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _HEADS = "| model | variant | chunks | M4, estimated ms | ANE ops % (predicted) | PSNR dB | MB |\n"
 _TABLE = re.compile(re.escape(_HEADS) + r"(?:\|.*\n)+")
