@@ -13,6 +13,7 @@ from typing import Any
 
 from ane_sweep.bridge.recipes import PALETTE_BITS
 from ane_sweep.errors import ConfigError
+from ane_sweep.mil import untrusted
 from ane_sweep.planner import derive
 from ane_sweep.planner.derive import Option
 from ane_sweep.planner.paths import conf_dir
@@ -63,8 +64,8 @@ def names_in(folder: Path) -> set[str]:
 def row_names(path: Path) -> list[str]:
     """Return the names of a file's rows, [] for a file that is one option; parses no YAML if the rows are laid out as ours."""
     try:
-        text = path.read_text(encoding="utf-8") + "\n"
-    except (OSError, UnicodeDecodeError):
+        text = untrusted.read_file(path, untrusted.MOST_JSON_BYTES).decode("utf-8") + "\n"
+    except (OSError, ValueError):  # a pipe or a device named NAME.yaml, say: explained when somebody asks for it
         return []
     if f"\n{ROWS}:" not in f"\n{text}":
         return []
