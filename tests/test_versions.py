@@ -61,14 +61,7 @@ def test_a_change_in_what_a_stage_uses_is_another_version_and_nothing_else_is(ch
     assert changed("data/passage.txt") == {"reference"}
     assert {"chunk", "predict"} <= changed("placement/data/rules.json", " ", "  ")
     assert {"score reference", "calibrate"} <= changed("reference/linear.py")
-    assert not changed("reference/linear.py") & {
-        "reference",
-        "convert",
-        "compress",
-        "chunk",
-        "predict",
-        "compile",
-    }
+    assert not changed("reference/linear.py") & {"reference", "convert", "compress", "chunk", "predict", "compile"}
     coreml = changed("worker/runtimes/coreml.py")
     assert "score coreml" in coreml and not coreml & {
         "score",

@@ -251,10 +251,7 @@ class Options:
         choices=(0, 64),
         plain=0,
         enters=_IN_TORCH,
-        only=(
-            _PROBES,
-            _OF_TEXTS,
-        ),
+        only=(_PROBES, _OF_TEXTS),
         refuses=_padded_too_long,
     )
     cache: str = axis(

@@ -47,9 +47,7 @@ def match(a: Side, b: Side) -> Matched:
             )
     pairs = [_pair(label[one], first[one][0], second[one][0]) for one in first if one in second]
     return Matched(
-        pairs,
-        [label[one] for one in first if one not in second],
-        [label[one] for one in second if one not in first],
+        pairs, [label[one] for one in first if one not in second], [label[one] for one in second if one not in first]
     )
 
 

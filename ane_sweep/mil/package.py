@@ -174,11 +174,7 @@ def write(path: Path, spec: Model_pb2.Model) -> None:
         _identifier("model"): _entry("CoreML Model Specification", "model.mlmodel"),
         _identifier("weights"): _entry("CoreML Model Weights", "weights"),
     }
-    manifest = {
-        "fileFormatVersion": "1.0.0",
-        "itemInfoEntries": entries,
-        "rootModelIdentifier": _identifier("model"),
-    }
+    manifest = {"fileFormatVersion": "1.0.0", "itemInfoEntries": entries, "rootModelIdentifier": _identifier("model")}
     (path / "Manifest.json").write_text(json.dumps(manifest, indent=4, sort_keys=True) + "\n")
 
 

@@ -21,19 +21,13 @@ EXAMPLES = {
     "sweep": "ane-sweep -m model=gpt2 weights=random chunks=1,2",
     "plan": "ane-sweep plan -m model=gpt2 chunks=1,2,4",
 }
-JSON = {
-    "sweep": "sweep, folder, code, statuses, records",
-    "plan": "cells, tasks, refused, notes, seconds, disk_bytes",
-}
+JSON = {"sweep": "sweep, folder, code, statuses, records", "plan": "cells, tasks, refused, notes, seconds, disk_bytes"}
 WHAT = {
     "sweep": "Run a matrix: one cell for each combination of the values given, in fresh processes; the same command goes on "
     "with what was interrupted. --cfg job prints the composed configuration, --hydra-help Hydra's own flags.",
     "plan": "What would run, what is shared, what it costs, what is refused and why; nothing is run.",
 }
-EXITS = {
-    "sweep": SWEEP_EXITS,
-    "plan": {BAD_CONFIGURATION: "a wrong word, or all cells would be refused"},
-}
+EXITS = {"sweep": SWEEP_EXITS, "plan": {BAD_CONFIGURATION: "a wrong word, or all cells would be refused"}}
 
 
 def grammar(verb: str = "sweep") -> Parser:

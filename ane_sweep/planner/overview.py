@@ -25,10 +25,7 @@ def make_plan_view(request: Request, out: Path) -> tuple[Plan, str, dict[str, An
 
 
 def describe(
-    plan: Plan,
-    is_cached: Callable[[Task], bool],
-    free_bytes: int | None = None,
-    memory: tuple[int, int] | None = None,
+    plan: Plan, is_cached: Callable[[Task], bool], free_bytes: int | None = None, memory: tuple[int, int] | None = None
 ) -> str:
     """Return the plan as text. `is_cached` tells which tasks the store already holds.
 

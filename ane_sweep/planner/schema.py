@@ -158,20 +158,13 @@ GROUP_KEYS: dict[str, dict[str, Key]] = {
         ),
         "arch": Key((dict,), "the architecture, as in the checkpoint's config.json"),
         "arch_keys.layers": Key(
-            (str,),
-            "the key of arch that holds the number of layers, or a list of them; a.b reaches into a",
+            (str,), "the key of arch that holds the number of layers, or a list of them; a.b reaches into a"
         ),
         "arch_keys.max_seq_len": Key((str, NONE), "the key of arch that holds the longest input"),
         "path": Key((str, NONE), "a model that is given: nets.py:MyNet, my_pkg.nets:MyNet, or a package's folder"),
         "inputs": Key((dict, NONE), "its inputs: name -> shape, or {shape, dtype, range}", check=shapes.problem),
         "kwargs": Key((dict, NONE), "arguments of what its path names"),
-        "sources": Key(
-            (list, NONE),
-            "more files that it is made from",
-            items=(str,),
-            most=1000,
-            why="each is hashed",
-        ),
+        "sources": Key((list, NONE), "more files that it is made from", items=(str,), most=1000, why="each is hashed"),
         "samples": Key((str, NONE), "an .npz of inputs to score on"),
         "reference": Key((str, NONE), "an .npz of inputs and outputs to score against"),
     },

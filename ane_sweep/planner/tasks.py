@@ -203,13 +203,7 @@ def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None, refe
         program = chain.add("adopt", {"package": source.digest}, {"checkpoint": None}, fault=fault)
         return _finished(chain, program, reference)
     wide = {"fp32_ops": precision["fp32_ops"]} if precision["fp32_ops"] else {}
-    params = {
-        **built,
-        "variant": cell.variant,
-        "target": cell.ios_target,
-        "compute": precision["compute"],
-        **wide,
-    }
+    params = {**built, "variant": cell.variant, "target": cell.ios_target, "compute": precision["compute"], **wide}
     return _finished(chain, chain.add("convert", params, {"checkpoint": fetched}, fault=fault), reference)
 
 

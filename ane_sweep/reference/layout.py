@@ -139,16 +139,7 @@ def _as_tuple(made: object) -> tuple[object, ...]:
     return made
 
 
-FAILURES = (
-    RuntimeError,
-    IndexError,
-    ValueError,
-    TypeError,
-    KeyError,
-    AttributeError,
-    ZeroDivisionError,
-    OverflowError,
-)
+FAILURES = (RuntimeError, IndexError, ValueError, TypeError, KeyError, AttributeError, ZeroDivisionError, OverflowError)
 
 
 def _explain_failure(error: Exception, where: str, op: Op) -> Exception:

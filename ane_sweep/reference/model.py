@@ -111,12 +111,7 @@ class Model:
         """Return outputs as torch tensors for inputs as torch tensors of the declared types: how a chain is driven."""
         return self.plan.run(values)
 
-    def trace(
-        self,
-        inputs: Mapping[str, Any],
-        watch: Watch,
-        state: ModelState | None = None,
-    ) -> dict[str, Any]:
+    def trace(self, inputs: Mapping[str, Any], watch: Watch, state: ModelState | None = None) -> dict[str, Any]:
         """Predict, and call `watch(op, {output: array})` after every op."""
         self.plan.session.watch = lambda op, made: watch(op, {name: as_array(value) for name, value in made.items()})
         try:

@@ -57,12 +57,7 @@ class ObservedValue:
 
 
 def describe_value(
-    op: Op,
-    name: str,
-    value: object,
-    drift: float | None = None,
-    own: float | None = None,
-    jump: float | None = None,
+    op: Op, name: str, value: object, drift: float | None = None, own: float | None = None, jump: float | None = None
 ) -> ObservedValue | None:
     """Return the description of a value, or None if it is no tensor."""
     tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value

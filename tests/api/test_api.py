@@ -109,11 +109,7 @@ def test_a_mistake_raises_the_sentences_that_the_terminal_prints(words, tmp_path
             "did you mean 'cpu_and_ne'?",
         ),
         (lambda out: ane_sweep.lint(out, min_ane_share=2), errors.ConfigError, "expected a number from 0 to 1"),
-        (
-            lambda out: ane_sweep.predict(out, {}, device="tpu"),
-            errors.ConfigError,
-            "choices: cpu, cuda",
-        ),
+        (lambda out: ane_sweep.predict(out, {}, device="tpu"), errors.ConfigError, "choices: cpu, cuda"),
         (lambda out: ane_sweep.predict(out / "x.mlpackage", {}), errors.PackageError, "no such model"),
     ],
 )
@@ -159,13 +155,7 @@ def test_a_frame_has_a_row_a_cell_and_never_mixes_kinds(folder):
     assert list(frame["measured.latency_median_ms"]) == medians
     assert frame["estimated.m4.latency_ms"].dropna().tolist() == [0.5]
     shown = frame.columns[request:-2]
-    assert {column.split(".")[0] for column in shown} <= {
-        "measured",
-        "planned",
-        "estimated",
-        "predicted",
-        "published",
-    }
+    assert {column.split(".")[0] for column in shown} <= {"measured", "planned", "estimated", "predicted", "published"}
 
 
 def test_a_report_stands_in_a_frame_that_reaches_nothing_else(folder, tmp_path):

@@ -8,8 +8,7 @@ from ane_sweep.bridge import shapes
 from ane_sweep.errors import ConfigError
 
 SIZES = st.one_of(
-    st.integers(1, 1000),
-    st.tuples(st.integers(1, 500), st.integers(1, 500)).map(lambda p: f"{p[0]}..{p[0] + p[1]}"),
+    st.integers(1, 1000), st.tuples(st.integers(1, 500), st.integers(1, 500)).map(lambda p: f"{p[0]}..{p[0] + p[1]}")
 )
 
 

@@ -16,9 +16,7 @@ PACKAGE = Path(__file__).parent.parent.parent / "ane_sweep"
 REMOTE = "coremltools.models.ml_program.experimental"
 # file -> method -> whose it is: "module:Class"; each call of that name in the file must fit all of them
 METHODS = {
-    "worker/runtimes/_probe.py": {
-        "predict": ["coremltools.models.model:MLModel"],
-    },
+    "worker/runtimes/_probe.py": {"predict": ["coremltools.models.model:MLModel"]},
     "worker/runtimes/coreml.py": {
         "predict": ["coremltools.models.model:MLModel", "coremltools.models:CompiledMLModel"],
         "make_state": ["coremltools.models.model:MLModel", "coremltools.models:CompiledMLModel"],

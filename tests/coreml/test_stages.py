@@ -83,10 +83,7 @@ def test_inputs_are_made_fit_before_the_clock(compiled, scripted):
 
 
 def test_latency_shows_pythons_share(compiled, scripted, tmp_path):
-    scripted(
-        {"on": "predict", "units": "cpu_and_ne", "ms": [20, 5, 4, 3], "native_ms": 2.5},
-        {"on": "load", "ms": 700},
-    )
+    scripted({"on": "predict", "units": "cpu_and_ne", "ms": [20, 5, 4, 3], "native_ms": 2.5}, {"on": "load", "ms": 700})
     policy = {"warmup": 2, "samples": 5, "max_seconds": 60, "idle_s": 0}
     params = {**PARAMS, "policy": policy, "round": 1}
     found = latency.run(params, compiled("single"), tmp_path)

@@ -95,11 +95,7 @@ def test_everything_that_comes_out_is_labelled(theatre):
     for cell in records:
         assert cell.host["stand_in"].startswith("theatre (script.json, ") and cell.realised["stand_in"]
         for entry in cell.metrics:
-            asked_core_ml = entry.kind in ("planned",) or entry.source in (
-                "coreml",
-                "MLComputePlan",
-                "coremltools",
-            )
+            asked_core_ml = entry.kind in ("planned",) or entry.source in ("coreml", "MLComputePlan", "coremltools")
             assert not asked_core_ml or str(entry.source).startswith("stand-in theatre"), entry
     assert "no Mac took part" in said
 

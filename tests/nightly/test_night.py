@@ -314,10 +314,7 @@ def test_three_real_nights_take_turns(tmp_path, capsys):
     first = Rotation.read(tmp_path)
     assert len(first.measured) == 2
     for one in read_records(runs.find_run(tmp_path, None).folder):
-        assert [(t.round, len(t.samples_ms), t.gate.ready) for t in one.timings] == [
-            (1, 3, True),
-            (2, 3, True),
-        ]
+        assert [(t.round, len(t.samples_ms), t.gate.ready) for t in one.timings] == [(1, 3, True), (2, 3, True)]
         assert one.value("latency_processes") == 2 and [s.stage for s in one.stages].count("latency") == 2
     capsys.readouterr()
     for _ in range(2):  # everything but the timings is cached; the budget is too small for more than one cell

@@ -74,10 +74,7 @@ def test_a_strange_file_is_a_sentence(kind, tmp_path, capsys):
         ("axes: {chunks.x: [1]}\n", "chunks.x: nothing reads this key"),
         ("axes: {lanes: [1, 2]}\n", "lanes: several values, but it is a setting"),
         ("axes: {seed: [1]}\npairs: [{seed: [2], chunks: [1]}]\n", "seed: several values, and that twice"),
-        (
-            "axes: {seed: [" + ",".join(map(str, range(20_000))) + "]}\n",
-            "more than 5,000 values",
-        ),
+        ("axes: {seed: [" + ",".join(map(str, range(20_000))) + "]}\n", "more than 5,000 values"),
         (
             "axes: {seed: [1, 2, 3, 4], chunks: [1, 2, 3, 4]}\n",
             "16 cells (seed: 4 x chunks: 4), more than max_cells=15",

@@ -26,9 +26,7 @@ MIB = 1 << 20
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
 
-@pytest.fixture(
-    params=["cold", pytest.param("warm", marks=[linux, pytest.mark.slow, pytest.mark.ci])],
-)
+@pytest.fixture(params=["cold", pytest.param("warm", marks=[linux, pytest.mark.slow, pytest.mark.ci])])
 def room(request, tmp_path):
     """Every test here holds for workers started cold and for those forked from a parent."""
     if request.param == "cold":
@@ -307,10 +305,7 @@ def test_kill_from_outside(room, monkeypatch):
     killer.start()
     result = room.run(body)
     killer.join()
-    assert (result.status, result.reason) == (
-        "out_of_memory",
-        "fake was killed by the kernel's out-of-memory killer",
-    )
+    assert (result.status, result.reason) == ("out_of_memory", "fake was killed by the kernel's out-of-memory killer")
 
 
 def test_an_endless_stderr_costs_no_memory(room):

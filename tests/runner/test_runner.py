@@ -209,10 +209,7 @@ def test_what_core_ml_printed_while_it_was_scored_is_found_fresh_cached_and_afte
             "another sweep is making convert tiny: waiting for it",
         ),
         (lambda store: store.machine_lock(shared=False), "another sweep is timing: preparing waits for it"),
-        (
-            lambda store: store.machine_lock(shared=True),
-            "another sweep uses this cache: timing waits for it",
-        ),
+        (lambda store: store.machine_lock(shared=True), "another sweep uses this cache: timing waits for it"),
     ],
 )
 def test_whoever_waits_for_another_sweep_says_so_once(monkeypatch, tmp_path, hold, sentence):

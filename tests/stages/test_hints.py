@@ -81,11 +81,7 @@ WAYS = {
     ),
     "index_put": (_two_columns, _one_by_one, X),
     "take": (lambda x: x.take(INDEX), lambda x: x.flatten()[INDEX], X),
-    "take_along_dim": (
-        lambda x: x.take_along_dim(INDEX[:, None], 1),
-        lambda x: torch.gather(x, 1, INDEX[:, None]),
-        X,
-    ),
+    "take_along_dim": (lambda x: x.take_along_dim(INDEX[:, None], 1), lambda x: torch.gather(x, 1, INDEX[:, None]), X),
     "unfold": (lambda x: x.unfold(1, 2, 1), lambda x: torch.stack([x[:, i : i + 2] for i in range(3)], 1), X),
     "movedim": (lambda x: x.movedim(0, 1), lambda x: x.permute(1, 0), X),
     "diag_embed": (lambda x: torch.diag_embed(x), lambda x: x[..., None] * torch.eye(4), X),

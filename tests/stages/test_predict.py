@@ -41,12 +41,7 @@ def test_one_file_a_chip_and_nothing_called_measured(program, tmp_path):
     assert {metric.chip for metric in result.metrics} == {"m1", "m4", "a17_pro"}
     assert all(metric.source for metric in result.metrics)
     entry = result.placement[1]
-    assert (entry.kind, entry.chip, entry.compute_units, entry.segments) == (
-        "predicted",
-        "m4",
-        "cpu_and_ne",
-        1,
-    )
+    assert (entry.kind, entry.chip, entry.compute_units, entry.segments) == ("predicted", "m4", "cpu_and_ne", 1)
 
 
 def test_same_program_same_bytes(program, tmp_path):

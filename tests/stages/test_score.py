@@ -36,10 +36,7 @@ def test_psnr_counts_every_value_not_the_first_axis():
 
 def test_the_peak_is_the_references():
     reference, candidate = np.array([1.0, 0.0]), np.array([10.0, 0.0])
-    there, back = (
-        psnr_db(reference=reference, candidate=candidate),
-        psnr_db(reference=candidate, candidate=reference),
-    )
+    there, back = (psnr_db(reference=reference, candidate=candidate), psnr_db(reference=candidate, candidate=reference))
     assert back - there == pytest.approx(20.0)
     with pytest.raises(TypeError):
         psnr_db(reference, candidate)

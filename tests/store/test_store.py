@@ -374,10 +374,7 @@ def test_a_dead_holder_lets_go(tmp_path):
     with Store(tmp_path / "cache") as cache:
         stop = threading.Event()
         threading.Timer(0.3, stop.set).start()
-        with (
-            pytest.raises(Interrupted),
-            cache.lock("convert", KEY, locks.Waiting(stop)),
-        ):
+        with pytest.raises(Interrupted), cache.lock("convert", KEY, locks.Waiting(stop)):
             pytest.fail("two hold one lock")
         process.kill()
         process.communicate()
@@ -470,10 +467,7 @@ def test_history_survives_a_torn_line(cache):
         file.write('{"stage": "conv')
     cache.record_history(stage="convert", work=200, seconds=2.5, peak_bytes=None)
     cache.record_history(stage="chunk", work=1, seconds=0.5, peak_bytes=3)
-    assert cache.past()[:2] == [
-        past.Past("convert", 100, 1.5, 7),
-        past.Past("convert", 200, 2.5, None),
-    ]
+    assert cache.past()[:2] == [past.Past("convert", 100, 1.5, 7), past.Past("convert", 200, 2.5, None)]
     assert [entry.stage for entry in cache.past()] == ["convert", "convert", "chunk"]
 
 

@@ -158,10 +158,7 @@ def test_a_metric_that_is_not_finite_keeps_the_stage_ok(monkeypatch, tmp_path):
     outcome = worker.attempt(task(tmp_path))
     assert (outcome.status, outcome.reason) == ("ok", None)
     assert [metric.value for metric in outcome.metrics] == [None, 1.0]
-    assert outcome.doubts == [
-        "its own",
-        "metric psnr_db was inf, which is not a number JSON can carry; kept as null",
-    ]
+    assert outcome.doubts == ["its own", "metric psnr_db was inf, which is not a number JSON can carry; kept as null"]
 
 
 def run_python(code: str, **options) -> subprocess.CompletedProcess:

@@ -65,10 +65,7 @@ class Compression(AbstractGraphPass):
             joint = setting["sparsity"] is not None
             how = {"mode": "custom", "lut_function": self.palettes.function(setting["bits"], joint)}
         return cto.OpPalettizerConfig(
-            **how,
-            granularity=setting["granularity"],
-            group_size=setting.get("group_size", 0),
-            weight_threshold=0,
+            **how, granularity=setting["granularity"], group_size=setting.get("group_size", 0), weight_threshold=0
         )
 
     def _groups(

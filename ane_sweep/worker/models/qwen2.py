@@ -7,12 +7,7 @@ from ane_sweep.worker.models import _layouts, _llama
 
 IGNORED = _llama.IGNORED
 
-FAMILY = replace(
-    _llama.FAMILY,
-    hf="Qwen2ForCausalLM",
-    config="Qwen2Config",
-    window=_layouts.refuse_window,
-)
+FAMILY = replace(_llama.FAMILY, hf="Qwen2ForCausalLM", config="Qwen2Config", window=_layouts.refuse_window)
 SERVES = Serves(
     architectures={"Qwen2ForCausalLM": "causal_lm"},
     model_types=("qwen2",),

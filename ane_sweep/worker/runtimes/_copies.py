@@ -105,10 +105,7 @@ class Copies(Runtime):
 
 
 def load(
-    runtime: Module,
-    params: dict[str, object],
-    inputs: dict[str, Path],
-    clock: Callable[[], float] = time.perf_counter,
+    runtime: Module, params: dict[str, object], inputs: dict[str, Path], clock: Callable[[], float] = time.perf_counter
 ) -> Copies:
     """Load several copies of a program. Raises the errors of the runtime's own `load`, and errors.StageError."""
     copies = _CopiesOnly.read(params).copies

@@ -81,9 +81,7 @@ def load_plan(compiled: Path, units: str) -> Any:
 
     return run_coroutine(
         compute_plan_utils.load_compute_plan_from_path_on_device(
-            path=str(compiled),
-            compute_units=ct.ComputeUnit[COMPUTE_UNITS[units]],
-            device=prepare_device(),
+            path=str(compiled), compute_units=ct.ComputeUnit[COMPUTE_UNITS[units]], device=prepare_device()
         )
     )
 

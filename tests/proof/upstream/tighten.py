@@ -30,11 +30,7 @@ def pretend_apple_silicon() -> None:
 
 def pretend_macos() -> None:
     """Overwrite the copies of these names in every loaded module of coremltools; test modules import them later."""
-    answers: dict[str, Any] = {
-        "_IS_MACOS": True,
-        "_is_macos": lambda: True,
-        "_macos_version": lambda: MACOS_VERSION,
-    }
+    answers: dict[str, Any] = {"_IS_MACOS": True, "_is_macos": lambda: True, "_macos_version": lambda: MACOS_VERSION}
     for name, module in list(sys.modules.items()):
         if module is not None and name.startswith("coremltools"):
             for key in answers.keys() & vars(module).keys():
