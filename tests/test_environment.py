@@ -1,11 +1,11 @@
-"""docs/environment.md lists what the code reads of the environment, and nothing of ours that it does not."""
+"""docs/installing.md lists what the code reads of the environment, and nothing of ours that it does not."""
 
 import ast
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-LISTED = set(re.findall(r"`([A-Z][A-Z_]+[A-Z])`", (ROOT / "ane_sweep" / "docs" / "environment.md").read_text("utf-8")))
+LISTED = set(re.findall(r"`([A-Z][A-Z_]+[A-Z])`", (ROOT / "ane_sweep" / "docs" / "installing.md").read_text("utf-8")))
 TREES = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "ane_sweep").rglob("*.py")]
 VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
 OWN = re.compile(r"ANE_SWEEP_[A-Z_]+")

@@ -27,6 +27,8 @@ LIMITS = {
     "option files in conf": 81,
     "lines of an option file": 110,
     "lines of the package": 61_500,
+    "topics": 22,
+    "words of the topics": 16_000,
 }
 # A docstring's first sentence has a subject and a verb; one that begins with these has not.
 RELATIVE = re.compile(
@@ -85,6 +87,9 @@ def count() -> dict[str, int]:
     options = sorted((ROOT / "conf").rglob("*.yaml"))
     found["option files in conf"] = len(options)
     found["lines of an option file"] = max(path.read_text(encoding="utf-8").count("\n") for path in options)
+    topics = list((PACKAGE / "docs").glob("*.md"))
+    found["topics"] = len(topics)
+    found["words of the topics"] = sum(len(path.read_text(encoding="utf-8").split()) for path in topics)
     return dict(found)
 
 

@@ -206,7 +206,7 @@ def plan(words: Iterable[str], axes: Mapping[str, Any]) -> Planned:
 def sweep(words: Iterable[str], axes: Mapping[str, Any]) -> Sweep:
     request, args = asked.request(words, axes)
     if request.settings["nightly"]["enabled"]:
-        raise ConfigError("nightly.enabled: a night is run by the command line (ane_sweep/docs/nightly.md)")
+        raise ConfigError("nightly.enabled: a night is run by the command line (ane_sweep/docs/compare.md)")
     audience = inline.Reader()
     with _ONE:
         folder, records = engine.sweep(request, outputs_folder(request.settings["out"]), args, audience)

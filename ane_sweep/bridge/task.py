@@ -21,7 +21,7 @@ from ane_sweep.bridge.figures import Count, Metric, NotNegative, Placement, Timi
 from ane_sweep.errors import End
 
 SCHEMA: Literal[1] = 1
-AUTO_REPEATS = 4  # processes of latency.repeats=auto: the fewest that find most differences of 30 % (docs/timings.md)
+AUTO_REPEATS = 4  # processes of latency.repeats=auto: the fewest that find most differences of 30 % (docs/runtimes.md)
 CHEAP_S = 30.0  # latency.repeats=auto: a program whose first process takes longer is timed in that one alone
 
 

@@ -21,7 +21,7 @@ _STORE_WITH_USER = re.compile(r"store=['\"]?(?:sftp|ssh|smb)://[^\s/:@?#]+@[^@?#
 _SECRET = (
     "a password or token in an address would stand in a file that others read; of an MLflow server it comes from "
     "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, any tracking address from MLFLOW_TRACKING_URI, a store's from where "
-    "`ane-sweep help stores` says, all in the environment of what starts the night"
+    "`ane-sweep help fleet` says, all in the environment of what starts the night"
 )
 
 

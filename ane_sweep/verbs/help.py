@@ -1,5 +1,6 @@
 """`ane-sweep help [TOPIC | KEY | keys]`: a topic to read, one key, or all keys"""
 
+import csv
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from ane_sweep.terminal import OK, count
 from ane_sweep.words import Parser
 
 DOCS = Path(ane_sweep.__file__).parent / "docs"
-_NO_HELP = ("figures", "not_done", "notebooks", "rulings")  # topics about this project: no word is explained in them
+_NO_HELP = ("not_done", "rulings")  # topics about this project: no word is explained in them
 
 
 def help(args: list[str]) -> int:
@@ -44,6 +45,7 @@ def page(word: str, config_dir: str | None = None) -> str:
         found.append(f"`ane-sweep {word} --help` has the verb's words, their defaults and its exit codes.")
     if not found:
         found = [text for text in (keys.under(word, config_dir), *sections(word)) if text]
+        found += [_notebooks()] if word == "notebooks" else []
     if not found:
         known = [*topics(), "keys", *keys.names(), *verbs.names()]
         raise ConfigError(
@@ -78,6 +80,12 @@ def sections(word: str) -> list[str]:
     said = [one for one in by_share if begun.search(one[2])]
     also = ", ".join(dict.fromkeys(topic for topic, _, _ in said[1:] if topic != said[0][0]))
     return [_section(*said[0]), *([f"Also in the topics: {also}."] if also else [])] if said else []
+
+
+def _notebooks() -> str:
+    """Return each experiment of the notebooks with its command, as `ane_sweep/data/notebooks.csv` lists them."""
+    with (DOCS.parent / "data" / "notebooks.csv").open(encoding="utf-8", newline="") as file:
+        return "\n".join(f"{row['what']}\n    {row['command']}" for row in csv.DictReader(file))
 
 
 def _split(text: str) -> list[tuple[str, str]]:

@@ -23,12 +23,11 @@ SETTINGS = {  # limits, defaults, levels and drawn examples: nobody measured tho
     "not_done.md": "10 and 25 %, 64 MB",
     "precisions.md": "40 dB",
     "records.md": "60 MB",
-    "rulings.md": "1 %, 10 %, 25 %, 200 dB, 1 GiB",
-    "timings.md": "30 s, 3.5 %, 10 %, 20 %, 30 %, 50 %, 100 %, 98 and 83, 77 and 53",
-    "models.md": "2 and 7 %, 30 s",
+    "rulings.md": "1 %, 10 %, 25 %, 200 dB",
+    "runtimes.md": "30 s, 3.5 %, 10 %, 30 %, 100 %, 98 and 83, 77 and 53",
+    "models.md": "30 s",
+    "own_models.md": "60 MB",
     "PACKAGES.md": "60 MB",
-    "own_models.md": "0.12 ms",  # published
-    "notebooks.md": "2 to 3 GB, 800, 1811 and 1158, 250 and 100 MB, 30 %, 37 %, 2 GiB, 16 GB",  # published, or in a command
 }
 
 

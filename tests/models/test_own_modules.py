@@ -38,15 +38,16 @@ HEAD = "import os, sys, torch\nfrom torch import nn\nLAYER = nn.Linear(4, 4)\n"
 
 
 @pytest.fixture(autouse=True)
-def the_process_is_as_before(monkeypatch):
+def the_process_is_as_before(monkeypatch, tmp_path_factory):
     """A worker is a process of its own and may be changed; this one is not."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
     monkeypatch.setattr(sys, "pycache_prefix", sys.pycache_prefix)
+    folder = str(tmp_path_factory.getbasetemp())
     before, kept = set(sys.modules), (torch.get_rng_state(), np.random.get_state(), random.getstate())
     yield
     for name in set(sys.modules) - before:
-        if (getattr(sys.modules[name], "__file__", None) or "").startswith("/tmp"):
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(folder):
             del sys.modules[name]
     torch.set_rng_state(kept[0])
     np.random.set_state(kept[1])

@@ -1,7 +1,7 @@
 """The topic of the notebooks, written from data/notebooks.csv: every paragraph of our users' notes that reports a result, the
 one command that repeats it, and the published figures that stand beside ours then. Which paragraphs those are: paragraphs.csv.
 
-    python -m tests.proof.notebooks      writes ane_sweep/docs/notebooks.md anew
+    python -m tests.proof.notebooks      writes tests/proof/NOTEBOOKS.md anew
 
 The rows are ours, in our words; the notes and whose they are: SOURCES. A row's figures are those of data/published.csv that
 are of a cell of its command, and of its note.
@@ -20,7 +20,7 @@ from ane_sweep.bridge.cell import Cell
 from ane_sweep.results import published
 
 PACKAGE = Path(ane_sweep.__file__).parent
-DATA, TOPIC = PACKAGE / "data" / "notebooks.csv", PACKAGE / "docs" / "notebooks.md"
+DATA, TOPIC = PACKAGE / "data" / "notebooks.csv", Path(__file__).parent / "NOTEBOOKS.md"
 PARAGRAPHS = PACKAGE / "data" / "paragraphs.csv"
 SOURCES = {
     "more-ane-transformers": "https://github.com/smpanaro/more-ane-transformers, src/experiments/NOTES.md, to 10 April 2023",
@@ -47,7 +47,7 @@ Every experiment of five lab notebooks of others, each with the one command that
 What a command needs that only hardware gives stands beside it; the rest it shows anywhere. Published: how many rows of that
 note's figures the report shows beside ours, and the milliseconds of each (else its load, its ops, its MB). Without a hub, add
 `weights=random`; without an iPhone, leave `device=usb` out; `ane-sweep plan ...` needs no weights.
-`python -m tests.proof.notebooks` writes this topic from `ane_sweep/data/notebooks.csv`.
+`python -m tests.proof.notebooks` writes this page from `ane_sweep/data/notebooks.csv`.
 """
 
 

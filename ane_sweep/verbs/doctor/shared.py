@@ -7,7 +7,7 @@ from ane_sweep import outward
 from ane_sweep.store.remote import Remote, is_forbidden, why
 from ane_sweep.verbs.doctor.probes import Finding
 
-_REMEDY = "address, credentials (docs/store.md) and room; a sweep goes on without, and pushes nothing"
+_REMEDY = "address, credentials (docs/fleet.md) and room; a sweep goes on without, and pushes nothing"
 
 
 def store(url: str) -> Finding:
