@@ -41,7 +41,8 @@ class Verdict:
 
 @cache
 def content() -> dict[str, Any]:
-    return json.loads(DATA.read_text(encoding="utf-8"))
+    rules: dict[str, Any] = json.loads(DATA.read_text(encoding="utf-8"))
+    return rules
 
 
 @cache
@@ -94,23 +95,15 @@ def _trust(confidence: str, checked: bool) -> str:
 
 def _accepted(op_type: str, chip: Chip) -> str:
     """Return the confidence that the ANE takes an op: high if an M4 was seen to take its type."""
-    if op_type in _seen_accepted():
+    if op_type in _accepted_types()["seen_accepted"]:
         return "high" if chip.is_calibrated else "medium"
-    return "medium" if chip.is_calibrated and op_type in content_supported() else "low"
+    return "medium" if chip.is_calibrated and op_type in _accepted_types()["said_accepted"] else "low"
 
 
 @cache
-def _seen_accepted() -> frozenset[str]:
-    return frozenset(_lines("seen_accepted"))
-
-
-@cache
-def content_supported() -> frozenset[str]:
-    return frozenset(_lines("said_accepted"))
-
-
-def _lines(key: str) -> list[str]:
-    return json.loads((DATA.parent / "accepted.json").read_text(encoding="utf-8"))[key]
+def _accepted_types() -> dict[str, frozenset[str]]:
+    content = json.loads((DATA.parent / "accepted.json").read_text(encoding="utf-8"))
+    return {key: frozenset(content[key]) for key in ("seen_accepted", "said_accepted")}
 
 
 def _matches(tensors: Sequence[Tensor], dtypes: Sequence[str]) -> str | None:

@@ -45,9 +45,10 @@ def lint(args: list[str]) -> int:
 
 def report(options: Options) -> int:
     """Report every package on every chip; return the exit code."""
+    from ane_sweep.machine.calibrated import find_measurements
     from ane_sweep.placement import chips, judge
 
-    wanted = [chips.get(name) for name in options.chips]
+    wanted = [chips.get(name, find_measurements) for name in options.chips]
     found, problems, code = [], [], HOLDS
     for path in options.paths:
         try:

@@ -94,6 +94,7 @@ def _one(given: argparse.Namespace, programs: list[Any]) -> None:
 
 def _compare_with_package(package: Path, programs: list[Any]) -> dict[str, Any]:
     """Compare a package's ops, predicted for the programs' family, with the tasks of all programs."""
+    from ane_sweep.machine.calibrated import find_measurements
     from ane_sweep.placement import chips, compiled, judge, predict
 
     if not programs:
@@ -105,7 +106,7 @@ def _compare_with_package(package: Path, programs: list[Any]) -> dict[str, Any]:
             f"--program {package}: wanted programs of one known family, these are of {', '.join(families)}"
         )
     return compiled.compare_with_tasks(
-        predict.predict_chain(judge.load(package), chips.get(chip), "cpu_and_ne"), programs
+        predict.predict_chain(judge.load(package), chips.get(chip, find_measurements), "cpu_and_ne"), programs
     )
 
 
