@@ -18,7 +18,7 @@
     sine = Site("sin", {"x": [Tensor("fp16", (1, 64))]}, [Tensor("fp16", (1, 64))])    # an op without a program
     print(legality.judge(sine, chips.get("m1")))
 
-    def measure(chip: str) -> list[chips.Measurement]:         # figures of one's own, for chips without published ones
+    def measure(chip: str) -> list[chips.Measurement]:         # your own figures, for chips without published ones
         return [chips.Measurement("cpu_and_ne", "dispatch_ms", 0.25)] if chip == "m3" else []
 
     print(chips.get("m3", measure).dispatch_ms)
@@ -46,7 +46,7 @@ Main types:
 Units are cpu, gpu and ane; `compute_units` are Core ML's: all, cpu_only, cpu_and_gpu, cpu_and_ne. Times are ms, sizes bytes.
 Everything is of kind "predicted" or "estimated": nothing is measured, and confidence (high, medium, low) says how far each
 answer goes. A chip without figures of the unit in question has no estimate. Known facts are data with a source per row
-(`data/`); METHOD.md says what is known, fitted and guessed, and the scores. The fit itself is in tests/proof/placement.
+(`data/`); METHOD.md tells known from fitted and guessed, with the scores. The fit itself is in tests/proof/placement.
 
 Packages that cannot be read raise errors.PackageError; unknown chips and words errors.ConfigError.
 """

@@ -11,7 +11,7 @@ CPU            t = FLOP / P + weights / S + heads / l + fp32 in and out / c + op
 Bytes a second and dispatch of a Neural Engine are the chip's own
 (data/chips.json), its FLOP a second its family's; a GPU's FLOP a second and all of a CPU are the chip's; the rest is shared. All but the
 chip table is fitted to published figures (data/latency.json, `python -m tests.proof.placement.score --fit`).
-A chip's own measurements (`Chip.measured`) stand in where there is none. No chip has published figures for a further chunk,
+A chip's own measurements (`Chip.measured`) fill the gaps. No chip has published figures for a further chunk,
 4-bit palettes and the layout of `original`, so measured ones always count there. A chip without figures of the unit in question
 has no estimate; another chip's number never stands in.
 Bands hold nine in ten published rows whose table had part neither in the fit nor in the band.

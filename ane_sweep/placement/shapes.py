@@ -54,7 +54,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
     return tuple(max(sizes) for sizes in zip(*padded))
 
 
-def _given(site: Site, parameter: str, default: object = None) -> Any:
+def _parameter(site: Site, parameter: str, default: object = None) -> Any:
     """Return a parameter's value, also one computed from shapes. Raises Unknown if it is given but its value is unknown."""
     tensor = site.tensor(parameter)
     if tensor is None:
@@ -66,7 +66,7 @@ def _given(site: Site, parameter: str, default: object = None) -> Any:
 
 def _all(site: Site, parameter: str) -> Shape:
     """Return a parameter's value as a tuple, () if it is not given."""
-    found = _given(site, parameter, ())
+    found = _parameter(site, parameter, ())
     return found if isinstance(found, tuple) else (found,)
 
 
@@ -91,8 +91,8 @@ def _replace_axis(x: Shape, axis: int, *sizes: int) -> Shape:
 
 def _windows(site: Site, x: Shape, kernel: Shape, dilation: Shape) -> list[int]:
     """Return the output sizes of a window that moves over the last axes."""
-    kind, stride = _given(site, "pad_type", "valid"), _given(site, "strides", (1,) * len(kernel))
-    pad = _given(site, "pad", (0,) * (2 * len(kernel)))
+    kind, stride = _parameter(site, "pad_type", "valid"), _parameter(site, "strides", (1,) * len(kernel))
+    pad = _parameter(site, "pad", (0,) * (2 * len(kernel)))
     sizes = []
     for axis, length in enumerate(x[2:]):
         if kind.startswith("same"):
@@ -100,57 +100,57 @@ def _windows(site: Site, x: Shape, kernel: Shape, dilation: Shape) -> list[int]:
             continue
         extra = pad[2 * axis] + pad[2 * axis + 1] if kind == "custom" else 0
         reach = length + extra - dilation[axis] * ((kernel[axis] or 1) - 1) - 1
-        sizes.append((-(-reach // stride[axis]) if _given(site, "ceil_mode", False) else reach // stride[axis]) + 1)
+        sizes.append((-(-reach // stride[axis]) if _parameter(site, "ceil_mode", False) else reach // stride[axis]) + 1)
     return sizes
 
 
 def _conv(site: Site, x: Shape) -> Sequence[int]:
     weight = _sizes_of(site, "weight")
-    return (x[0], weight[0], *_windows(site, x, weight[2:], _given(site, "dilations", (1,) * (len(x) - 2))))
+    return (x[0], weight[0], *_windows(site, x, weight[2:], _parameter(site, "dilations", (1,) * (len(x) - 2))))
 
 
 def _pool(site: Site, x: Shape) -> Sequence[int]:
-    kernel = _given(site, "kernel_sizes")
+    kernel = _parameter(site, "kernel_sizes")
     return (*x[:2], *_windows(site, x, kernel, (1,) * len(kernel)))
 
 
 def _conv_transpose(site: Site, x: Shape) -> Sequence[int]:
-    if (wanted := _given(site, "output_shape")) is not None:
+    if (wanted := _parameter(site, "output_shape")) is not None:
         return tuple(wanted)
     weight, ones = _sizes_of(site, "weight"), (1,) * (len(x) - 2)
-    stride, dilation = _given(site, "strides", ones), _given(site, "dilations", ones)
-    kind, pad = _given(site, "pad_type", "valid"), _given(site, "pad", (0,) * (2 * len(ones)))
+    stride, dilation = _parameter(site, "strides", ones), _parameter(site, "dilations", ones)
+    kind, pad = _parameter(site, "pad_type", "valid"), _parameter(site, "pad", (0,) * (2 * len(ones)))
     sizes = []
     for axis, (length, width) in enumerate(zip(x[2:], weight[2:])):
         whole = (length - 1) * stride[axis] + dilation[axis] * ((width or 1) - 1) + 1
         cut = pad[2 * axis] + pad[2 * axis + 1] if kind == "custom" else 0
         sizes.append(length * stride[axis] if kind.startswith("same") else whole - cut)
-    return (x[0], (weight[1] or 1) * _given(site, "groups", 1), *sizes)
+    return (x[0], (weight[1] or 1) * _parameter(site, "groups", 1), *sizes)
 
 
 def _reduced(site: Site) -> list[Tensor]:
     x = site.inputs["x"][0]
-    axes = _given(site, "axes", (_given(site, "axis"),) if "axis" in site.inputs else tuple(range(x.rank)))
+    axes = _parameter(site, "axes", (_parameter(site, "axis"),) if "axis" in site.inputs else tuple(range(x.rank)))
     axes = {axis % x.rank for axis in (axes if isinstance(axes, tuple) else (axes,))}
-    keep = _given(site, "keep_dims", False)
+    keep = _parameter(site, "keep_dims", False)
     shape = tuple(1 if i in axes else length for i, length in enumerate(x.shape) if keep or i not in axes)
     return [Tensor("int32" if "arg" in site.type else x.dtype, shape)]
 
 
 def _concat(site: Site, x: Shape) -> Sequence[int]:
-    axis = _given(site, "axis") % (len(x) or 1)
+    axis = _parameter(site, "axis") % (len(x) or 1)
     return _replace_axis(x, axis, sum(_sizes(one)[axis] if one.rank else 1 for one in site.inputs["values"]))
 
 
 def _stack(site: Site, x: Shape) -> Sequence[int]:
-    axis = _given(site, "axis") % (len(x) + 1)
+    axis = _parameter(site, "axis") % (len(x) + 1)
     return (*x[:axis], len(site.inputs["values"]), *x[axis:])
 
 
 def _split(site: Site) -> list[Tensor]:
     x = _sizes_of(site, "x")
-    axis, count = _given(site, "axis") % len(x), _given(site, "num_splits", len(site.outputs))
-    sizes = _given(site, "split_sizes") or (x[axis] // count,) * count
+    axis, count = _parameter(site, "axis") % len(x), _parameter(site, "num_splits", len(site.outputs))
+    sizes = _parameter(site, "split_sizes") or (x[axis] // count,) * count
     return [Tensor(site.inputs["x"][0].dtype, _replace_axis(x, axis, size)) for size in sizes]
 
 
@@ -171,13 +171,13 @@ def _squeeze(site: Site, x: Shape) -> Sequence[int]:
 
 
 def _flatten2d(site: Site, x: Shape) -> Sequence[int]:
-    axis = _given(site, "axis", 1)
+    axis = _parameter(site, "axis", 1)
     return (math.prod(x[:axis]), math.prod(x[axis:]))
 
 
 def _resized(site: Site, x: Shape) -> Sequence[int]:
-    height = _given(site, "target_size_height") or int(x[2] * _given(site, "scale_factor_height", 1))
-    width = _given(site, "target_size_width") or int(x[3] * _given(site, "scale_factor_width", 1))
+    height = _parameter(site, "target_size_height") or int(x[2] * _parameter(site, "scale_factor_height", 1))
+    width = _parameter(site, "target_size_width") or int(x[3] * _parameter(site, "scale_factor_width", 1))
     return (*x[:2], height, width)
 
 
@@ -189,18 +189,18 @@ def _pad(site: Site, x: Shape) -> Sequence[int]:
 
 def _topk(site: Site) -> list[Tensor]:
     x = site.inputs["x"][0]
-    shape = _replace_axis(_sizes(x), _given(site, "axis", -1) % x.rank, _given(site, "k", 1))
+    shape = _replace_axis(_sizes(x), _parameter(site, "axis", -1) % x.rank, _parameter(site, "k", 1))
     return [Tensor(x.dtype, shape), Tensor("uint16", shape)]  # iOS 18, with only the values used
 
 
 def _gather(site: Site, x: Shape) -> Sequence[int]:
-    indices = _sizes_of(site, "indices")[_given(site, "batch_dims", 0) :]
-    return _replace_axis(x, _given(site, "axis", 0) % len(x), *indices)
+    indices = _sizes_of(site, "indices")[_parameter(site, "batch_dims", 0) :]
+    return _replace_axis(x, _parameter(site, "axis", 0) % len(x), *indices)
 
 
 def _gather_nd(site: Site, x: Shape) -> Sequence[int]:
     indices = _sizes_of(site, "indices")
-    return (*indices[:-1], *x[_given(site, "batch_dims", 0) + indices[-1] :])
+    return (*indices[:-1], *x[_parameter(site, "batch_dims", 0) + indices[-1] :])
 
 
 def _slice_by_size(site: Site, x: Shape) -> Sequence[int]:
@@ -224,38 +224,38 @@ def spans(
 
 
 def _slice_by_index(site: Site, x: Shape) -> Sequence[int]:
-    begin, end = (_given(site, name, ()) for name in ("begin", "end"))
+    begin, end = (_parameter(site, name, ()) for name in ("begin", "end"))
     if not isinstance(begin, tuple) or not isinstance(end, tuple):
         raise Unknown(site.type)
-    rest = [_given(site, f"{name}_mask", (False,) * len(x)) for name in ("begin", "end", "squeeze")]
-    return _dummy(x)[spans(begin, end, _given(site, "stride", (1,) * len(x)), *rest)].shape
+    rest = [_parameter(site, f"{name}_mask", (False,) * len(x)) for name in ("begin", "end", "squeeze")]
+    return _dummy(x)[spans(begin, end, _parameter(site, "stride", (1,) * len(x)), *rest)].shape
 
 
 def _sliding_windows(site: Site, x: Shape) -> Sequence[int]:
-    axis, size = _given(site, "axis"), _given(site, "size")
-    return _replace_axis(x, axis, (x[axis] - size) // _given(site, "stride", 1) + 1, size)
+    axis, size = _parameter(site, "axis"), _parameter(site, "size")
+    return _replace_axis(x, axis, (x[axis] - size) // _parameter(site, "stride", 1) + 1, size)
 
 
 def _one_hot(site: Site) -> list[Tensor]:
     indices = _sizes_of(site, "indices")
-    axis = _given(site, "axis", -1) % (len(indices) + 1)
-    return [Tensor("int32", (*indices[:axis], _given(site, "one_hot_vector_size"), *indices[axis:]))]
+    axis = _parameter(site, "axis", -1) % (len(indices) + 1)
+    return [Tensor("int32", (*indices[:axis], _parameter(site, "one_hot_vector_size"), *indices[axis:]))]
 
 
 def _range_1d(site: Site) -> list[Tensor]:
-    start, end, step = (_given(site, name) for name in ("start", "end", "step"))
+    start, end, step = (_parameter(site, name) for name in ("start", "end", "step"))
     return [Tensor("int32", (max(0, math.ceil((end - start) / step)),))]
 
 
 def _matmul(site: Site, x: Shape) -> Sequence[int]:
     y = _sizes_of(site, "y")
-    rows = x[-1] if _given(site, "transpose_x", False) else x[-2]
-    columns = y[-2] if _given(site, "transpose_y", False) else y[-1]
+    rows = x[-1] if _parameter(site, "transpose_x", False) else x[-2]
+    columns = y[-2] if _parameter(site, "transpose_y", False) else y[-1]
     return (*broadcast([x[:-2], y[:-2]]), rows, columns)
 
 
 def _einsum(site: Site, x: Shape) -> Sequence[int]:
-    takes, _, gives = _given(site, "equation").replace(" ", "").partition("->")
+    takes, _, gives = _parameter(site, "equation").replace(" ", "").partition("->")
     shapes = [_sizes(tensor) for tensor in site.inputs["values"]]
     sizes = {label: size for labels, shape in zip(takes.split(","), shapes) for label, size in zip(labels, shape)}
     return [sizes[label] for label in gives]
@@ -263,7 +263,7 @@ def _einsum(site: Site, x: Shape) -> Sequence[int]:
 
 def _recurrent(site: Site) -> list[Tensor]:
     x, hidden = _sizes_of(site, "x"), _sizes_of(site, "initial_h")
-    length = x[0] if _given(site, "output_sequence", False) else 1
+    length = x[0] if _parameter(site, "output_sequence", False) else 1
     shapes = [(length, x[1], hidden[-1])] + [hidden] * (2 if site.type == "lstm" else 1)
     return [Tensor(site.inputs["x"][0].dtype, shape) for shape in shapes]
 
@@ -272,7 +272,7 @@ def _blocks(larger: str) -> Callable[[Site, Shape], Sequence[int]]:
     """Return the rule of an op that moves blocks of space into channels, or back; `larger`: its factor's other name."""
 
     def rule(site: Site, x: Shape) -> Sequence[int]:
-        (n, c, h, w), block = x, int(_given(site, "block_size", _given(site, larger)))
+        (n, c, h, w), block = x, int(_parameter(site, "block_size", _parameter(site, larger)))
         if larger == "upscale_factor":
             return (n, c // block**2, h * block, w * block)
         return (n, c * block**2, h // block, w // block)
@@ -290,7 +290,7 @@ _SHAPES: dict[str, Callable[[Site, Shape], Sequence[int]]] = {
     "expand_dims": lambda site, x: np.expand_dims(_dummy(x), _all(site, "axes")).shape,
     "upsample_bilinear": _resized, "upsample_nearest_neighbor": _resized, "resize_nearest_neighbor": _resized,
     "resize_bilinear": _resized, "pad": _pad,
-    "crop": lambda site, x: (*x[:-2], x[-2] - sum(_given(site, "crop_height")), x[-1] - sum(_given(site, "crop_width"))),
+    "crop": lambda site, x: (*x[:-2], x[-2] - sum(_parameter(site, "crop_height")), x[-1] - sum(_parameter(site, "crop_width"))),
     "tile": lambda site, x: [length * times for length, times in zip(x, _all(site, "reps"))],
     "gather": _gather, "gather_nd": _gather_nd, "slice_by_size": _slice_by_size, "slice_by_index": _slice_by_index,
     "sliding_windows": _sliding_windows, "matmul": _matmul, "einsum": _einsum,
@@ -300,11 +300,11 @@ _SHAPES: dict[str, Callable[[Site, Shape], Sequence[int]]] = {
     **dict.fromkeys(("space_to_depth", "pixel_unshuffle"), _blocks("downscale_factor")),
 }  # fmt: skip
 _TENSORS: dict[str, Callable[[Site], list[Tensor]]] = {
-    "cast": lambda site: [Tensor(_given(site, "dtype"), site.inputs["x"][0].shape)],
+    "cast": lambda site: [Tensor(_parameter(site, "dtype"), site.inputs["x"][0].shape)],
     "shape": lambda site: [Tensor("int32", (site.inputs["x"][0].rank,), value=site.inputs["x"][0].shape)],
     "split": _split, "topk": _topk, "one_hot": _one_hot, "range_1d": _range_1d,
     **dict.fromkeys(("fill", "random_normal"), lambda site: [Tensor("fp16", _all(site, "shape"))]),
     **dict.fromkeys(("gru", "rnn", "lstm"), _recurrent),
-    "quantize": lambda site: [Tensor(_given(site, "output_dtype"), site.inputs["input"][0].shape)],
+    "quantize": lambda site: [Tensor(_parameter(site, "output_dtype"), site.inputs["input"][0].shape)],
     "dequantize": lambda site: [Tensor("fp16", site.inputs["input"][0].shape)],
 }  # fmt: skip

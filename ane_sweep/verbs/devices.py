@@ -1,6 +1,8 @@
 """`ane-sweep devices`: the chips that placement is predicted for"""
 
 from ane_sweep import tables
+from ane_sweep.machine.calibrated import find_measurements
+from ane_sweep.placement import chips
 from ane_sweep.terminal import OK, tell
 from ane_sweep.words import Parser
 
@@ -41,9 +43,6 @@ def devices(args: list[str]) -> int:
     )
     parser.json("chips, sources, devices", "tables")
     given = parser.read(args)
-    from ane_sweep.machine.calibrated import find_measurements
-    from ane_sweep.placement import chips
-
     known = chips.table(find_measurements).values()
 
     if given.json:

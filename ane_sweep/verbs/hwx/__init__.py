@@ -12,6 +12,7 @@ from typing import Any
 
 from ane_sweep.bridge.user_files import open_user_file
 from ane_sweep.errors import ConfigError
+from ane_sweep.machine.calibrated import find_measurements
 from ane_sweep.outward import escape_controls
 from ane_sweep.terminal import BAD_CONFIGURATION, IN_DOUBT, OK, say, tell
 from ane_sweep.words import Parser
@@ -94,7 +95,6 @@ def _one(given: argparse.Namespace, programs: list[Any]) -> None:
 
 def _compare_with_package(package: Path, programs: list[Any]) -> dict[str, Any]:
     """Compare a package's ops, predicted for the programs' family, with the tasks of all programs."""
-    from ane_sweep.machine.calibrated import find_measurements
     from ane_sweep.placement import chips, compiled, judge, predict
 
     if not programs:
