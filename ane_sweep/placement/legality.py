@@ -76,21 +76,15 @@ def judge(site: Site, chip: Chip) -> Verdict:
             units = tuple(unit for unit in UNITS if unit != "ane" and unit not in rule.get("also", ()))
             return Verdict(
                 units, rule["id"], rule["reason"].format(**words), advice, rule["source"],
-                _trust(rule["confidence"], rule["seen"] and chip.is_calibrated),
+                "high" if rule["seen"] and chip.is_calibrated else TRUST[rule["confidence"]],
             )  # fmt: skip
-    if disputed(site):
-        return Verdict(UNITS, confidence="low")
-    return Verdict(UNITS, confidence=_accepted(site.type, chip))
+    return Verdict(UNITS, confidence="low" if disputed(site) else _accepted(site.type, chip))
 
 
 def disputed(site: Site) -> bool:
     """Return True if an op reads weights about which two sources disagree (data/claims.csv, `integer_weights`)."""
     packings = (t.packing or "" for tensors in site.inputs.values() for t in tensors if t.const)
     return any(packing.startswith(_INTEGERS) for packing in packings)
-
-
-def _trust(confidence: str, checked: bool) -> str:
-    return "high" if checked else TRUST[confidence]
 
 
 def _accepted(op_type: str, chip: Chip) -> str:
@@ -110,10 +104,6 @@ def _matches(tensors: Sequence[Tensor], dtypes: Sequence[str]) -> str | None:
     return next((repr(tensor) for tensor in tensors if tensor.dtype in dtypes), None)
 
 
-def _op_type(site: Site, rule: Rule, chip: Chip) -> str | None:
-    return site.type
-
-
 def _unknown_size(site: Site, rule: Rule, chip: Chip) -> str | None:
     return next((repr(tensor) for tensor in [*site.data, *site.outputs] if not tensor.is_static), None)
 
@@ -121,27 +111,6 @@ def _unknown_size(site: Site, rule: Rule, chip: Chip) -> str | None:
 def _runtime_index(site: Site, rule: Rule, chip: Chip) -> str | None:
     indices = site.tensor("indices")
     return repr(indices) if indices is not None and not indices.const else None
-
-
-def _reads_dtype(site: Site, rule: Rule, chip: Chip) -> str | None:
-    return _matches(site.data, rule["dtypes"])
-
-
-def _makes_dtype(site: Site, rule: Rule, chip: Chip) -> str | None:
-    return _matches(site.outputs, rule["dtypes"])
-
-
-def _any_dtype(site: Site, rule: Rule, chip: Chip) -> str | None:
-    return _matches([*site.data, *site.outputs], rule["dtypes"])
-
-
-def _computes_dtype(site: Site, rule: Rule, chip: Chip) -> str | None:
-    """Test element types of all ops but casts: a cast from or to fp32 is no arithmetic, and the ANE takes it."""
-    return None if site.type == "cast" else _any_dtype(site, rule, chip)
-
-
-def _casts_to(site: Site, rule: Rule, chip: Chip) -> str | None:
-    return _matches(site.outputs, rule["dtypes"]) if site.type == "cast" else None
 
 
 def _rank_above(site: Site, rule: Rule, chip: Chip) -> str | None:
@@ -248,14 +217,17 @@ def _attribute_is(site: Site, rule: Rule, chip: Chip) -> str | None:
 
 
 TESTS: dict[str, Callable[[Site, Rule, Chip], str | None]] = {
-    "op_type": _op_type,
+    "op_type": lambda site, rule, chip: site.type,
     "unknown_size": _unknown_size,
     "runtime_index": _runtime_index,
-    "reads_dtype": _reads_dtype,
-    "makes_dtype": _makes_dtype,
-    "any_dtype": _any_dtype,
-    "computes_dtype": _computes_dtype,
-    "casts_to": _casts_to,
+    "reads_dtype": lambda site, rule, chip: _matches(site.data, rule["dtypes"]),
+    "makes_dtype": lambda site, rule, chip: _matches(site.outputs, rule["dtypes"]),
+    "any_dtype": lambda site, rule, chip: _matches([*site.data, *site.outputs], rule["dtypes"]),
+    # not of casts: one from or to fp32 is no arithmetic, and the ANE takes it
+    "computes_dtype": lambda site, rule, chip: (
+        None if site.type == "cast" else _matches([*site.data, *site.outputs], rule["dtypes"])
+    ),
+    "casts_to": lambda site, rule, chip: _matches(site.outputs, rule["dtypes"]) if site.type == "cast" else None,
     "rank_above": _rank_above,
     "axis_above": _axis_above,
     "inner_above": _inner_above,
