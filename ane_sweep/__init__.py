@@ -101,9 +101,17 @@ def lint(
 
     Raises PackageError for what cannot be read, ConfigError for an unknown chip or word.
     """
+    from ane_sweep.machine.calibrated import find_measurements
     from ane_sweep.placement import judge
 
-    return judge.judge(package, chip=chip, compute_units=compute_units, min_ane_share=min_ane_share, share=share)
+    return judge.judge(
+        package,
+        chip=chip,
+        compute_units=compute_units,
+        min_ane_share=min_ane_share,
+        share=share,
+        measured=find_measurements,
+    )
 
 
 def read_hwx(path: "str | os.PathLike[str]") -> "CompiledProgram":

@@ -3,8 +3,9 @@
 import itertools
 import random
 
-from ane_sweep.bridge.figures import Kind, Metric, Ops, Placement, Reason, Shares
+from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, Weights
+from ane_sweep.placement.types import Kind, Ops, Placement, Reason, Shares
 
 STAMP = "constructed-20260102-030405"
 MODELS = (

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from constructed import placement
 
-from ane_sweep.bridge.figures import Metric, Ops, Timing
+from ane_sweep.bridge.figures import Metric, Timing
 from ane_sweep.bridge.record import Record, Status, write_records
+from ane_sweep.placement.types import Ops
 
 HOST = {
     "system": "Linux",

@@ -16,11 +16,11 @@ FLOORS = (
     {"errors", "native_errors"},
     {"mil", "stats"},
     {"hwx", "reference"},
+    {"placement"},
     {"outward", "folders", "data"},
     {"terminal", "installed", "tables"},
     {"bridge"},
     {"words", "machine"},
-    {"placement"},
     {"coreml_anywhere"},
     {"store"},
     {"fleet"},
@@ -37,7 +37,7 @@ FLOORS = (
     {"__main__"},
 )
 # Libraries: whoever knows nothing of sweeps can use them. They import each other, `errors` and `native_errors`.
-LIBRARIES = {"mil", "reference", "hwx", "stats"}
+LIBRARIES = {"mil", "reference", "hwx", "stats", "placement"}
 # The stand-in's compiler, in the worker alone: a tool that is asked for is answered by coremltools' drop-in.
 DOORS = {("machine.tools", "coreml_anywhere.native")}
 WORKER_ROOMS = ("worker", "reference", "coreml_anywhere")

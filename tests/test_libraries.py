@@ -1,4 +1,4 @@
-"""The examples in the docstrings of the libraries mil, reference, hwx and stats run as they are written."""
+"""The examples in the docstrings of the libraries mil, reference, placement, hwx and stats run as they are written."""
 
 import ast
 import shutil
@@ -58,7 +58,7 @@ def model(here):
     ct.convert(program, convert_to="mlprogram", skip_model_load=True).save(str(here / "model.mlpackage"))
 
 
-@pytest.mark.parametrize("library", ("mil", "reference"))
+@pytest.mark.parametrize("library", ("mil", "reference", "placement"))
 def test_a_library_that_reads_packages(library, model, capsys):
     exec(example(library), {})
     assert capsys.readouterr().out

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
-from ane_sweep.bridge.figures import Kind
 from ane_sweep.bridge.record import Record
+from ane_sweep.placement.types import Kind
 
 Place = Literal["table", "report", "mlflow", "best", "compare"]
 EVERYWHERE: tuple[Place, ...] = ("table", "report", "mlflow", "best", "compare")

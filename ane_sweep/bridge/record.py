@@ -16,19 +16,10 @@ import msgspec
 from msgspec import Meta
 
 from ane_sweep.bridge import conversion, disk, kept
-from ane_sweep.bridge.figures import (
-    FIGURES,
-    NAMED_FIGURES,
-    Artifact,
-    Count,
-    Kind,
-    Metric,
-    Placement,
-    Timing,
-    as_plain,
-)  # fmt: skip
+from ane_sweep.bridge.figures import FIGURES, NAMED_FIGURES, Artifact, Metric, Timing, as_plain
 from ane_sweep.errors import ConfigError, RunNotFound, StoreError, suggestion
 from ane_sweep.outward import mask_credentials
+from ane_sweep.placement.types import Count, Kind, Placement
 
 SCHEMA = 1
 FILE_NAME = "records.jsonl"

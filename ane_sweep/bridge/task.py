@@ -17,8 +17,9 @@ from typing import Any, Literal
 import msgspec
 
 from ane_sweep.bridge import conversion, disk
-from ane_sweep.bridge.figures import Count, Metric, NotNegative, Placement, Timing, as_plain
+from ane_sweep.bridge.figures import Metric, NotNegative, Timing, as_plain
 from ane_sweep.errors import End
+from ane_sweep.placement.types import Count, Placement
 
 SCHEMA: Literal[1] = 1
 AUTO_REPEATS = 4  # processes of latency.repeats=auto: the fewest that find most differences of 30 % (docs/runtimes.md)

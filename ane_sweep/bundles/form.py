@@ -17,9 +17,9 @@ import msgspec
 from msgspec import Meta
 
 from ane_sweep.bridge import conversion, disk
-from ane_sweep.bridge.figures import Count, Name
 from ane_sweep.bridge.record import File, Record
 from ane_sweep.errors import StoreError
+from ane_sweep.placement.types import Count, Name
 
 DEEPEST, LONGEST_TEXT, LONGEST_NAME = 32, 100_000, 500
 LARGEST = 1e30  # of a number's magnitude; whole numbers fit into 64 bits

@@ -15,7 +15,7 @@ from datetime import datetime
 
 from ane_sweep.bridge.record import Record
 from ane_sweep.calibration.probes import list_probes
-from ane_sweep.placement.here import Row
+from ane_sweep.machine.calibrated import Row
 
 _ROUNDS = 50
 _UNITS = {

@@ -9,8 +9,8 @@ from ane_sweep.bridge.record import Record, read_records
 from ane_sweep.bundles import bundle
 from ane_sweep.calibration import figures, probes
 from ane_sweep.errors import ConfigError
-from ane_sweep.machine import apple, host, stand_in
-from ane_sweep.placement import chips, here
+from ane_sweep.machine import apple, calibrated, host, stand_in
+from ane_sweep.placement import chips
 from ane_sweep.store import runs
 
 
@@ -57,8 +57,8 @@ def calibrate(out: Path, tiny: bool, more: list[str]) -> Calibration:
         )
     folder, records = engine.sweep(request, out, words)
     mine = find_chip() or "unknown"
-    figures_found = figures.derive_rows(records, mine, here.source())
-    kept = here.keep(figures_found.rows) if figures_found.rows and (not tiny or stand_in.active()) else None
+    figures_found = figures.derive_rows(records, mine, calibrated.source())
+    kept = calibrated.keep(figures_found.rows) if figures_found.rows and (not tiny or stand_in.active()) else None
     target = out / f"calibration-{mine}-{folder.name}.zip"
     bundle.export(folder, target, out)
     return Calibration(mine, folder, figures_found, kept, target, engine.exit_code(records))

@@ -4,11 +4,11 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ane_sweep.bridge.figures import Placement
 from ane_sweep.bridge.metrics import RANKED, MetricSpec, compare_buckets, shown_in
 from ane_sweep.bridge.record import Record
 from ane_sweep.compare.match import Matched, Pair
 from ane_sweep.compare.sides import FINE
+from ane_sweep.placement.types import Placement
 from ane_sweep.results.difference import LEAST_PERCENT, LEVEL, Difference, compare_timings, figures_by_round
 from ane_sweep.stats.student import FEWEST, holm
 

@@ -80,12 +80,14 @@ def make_compute_plan(path: Path, compute_units: str) -> Any:
     if kind != "mlProgram":
         raise RuntimeError(f"{path}: holds a {kind}; where ops run is predicted for ML Programs alone")
     try:
+        from ane_sweep.machine.calibrated import find_measurements
         from ane_sweep.placement import chips, predict, programs
     except ImportError as error:
         raise RuntimeError(
             f"MLComputePlan needs ane_sweep.placement, which predicts where ops run and is not here ({error})"
         ) from error
-    prediction = predict.predict_chain([programs.describe_package(package)], chips.get(CHIP), UNITS[compute_units])
+    chip = chips.get(CHIP, find_measurements)
+    prediction = predict.predict_chain([programs.describe_package(package)], chip, UNITS[compute_units])
     rows = {structure.OperationKey(row.site.function, row.site.name): row for row in prediction.rows}
     warnings.warn(
         f"this compute plan is predicted for {CHIP} by ane_sweep.placement; Core ML was not asked",

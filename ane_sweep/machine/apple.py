@@ -8,7 +8,6 @@ import platform
 import re
 import sys
 from functools import lru_cache
-from typing import Any
 
 from ane_sweep.machine import stand_in, tools
 
@@ -39,12 +38,12 @@ def is_mac() -> bool:
     return sys.platform == "darwin" or stand_in.active() is not None
 
 
-def facts() -> dict[str, Any]:
+def facts() -> dict[str, object]:
     """{ane: {cores, architecture, vm_size_bytes}, xcode, translated} of this Mac; each value None where unknown."""
     return {"ane": ane(), "xcode": xcode(), "translated": translated()}
 
 
-def ane() -> dict[str, Any] | None:
+def ane() -> dict[str, object] | None:
     """Return the Neural Engine as the I/O registry shows it, or None if it shows no engine."""
     listed = tools.text("/usr/sbin/ioreg", "-rlw0", "-d", "1", "-c", "H11ANEIn")
     if listed is None:
@@ -53,7 +52,7 @@ def ane() -> dict[str, Any] | None:
     return {**engine(listed), "vm_size_bytes": next((size for size in sizes if size), None)}
 
 
-def engine(listed: str) -> dict[str, Any]:
+def engine(listed: str) -> dict[str, object]:
     """Return cores and architecture ("h16g") from `ioreg -c H11ANEIn`; the cores of several engines are added up."""
     cores = re.findall(r'"ANEDevicePropertyNumANECores"\s*=\s*(\d+)', listed)
     kinds = re.findall(r'"ANEDevicePropertyTypeANEArchitectureTypeStr"\s*=\s*"([^"]+)"', listed)

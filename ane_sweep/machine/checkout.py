@@ -1,14 +1,13 @@
 """The git checkout that a folder lies in: which commit, and whether anything in it was changed since."""
 
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.machine import tools
 
 ASK_S = 3.0  # a sweep does not wait for a large repository on a slow disk
 
 
-def state(folder: Path) -> dict[str, Any] | None:
+def state(folder: Path) -> dict[str, object] | None:
     """{"commit": hash, "dirty": whether tracked files differ from it}; None where there is no git, checkout or commit."""
     said = tools.text(
         "git", "--no-optional-locks", "-C", str(folder), "status", "--porcelain=v2", "--branch", "--untracked-files=no",

@@ -36,7 +36,8 @@ def fingerprint() -> dict[str, Any]:
 def chip() -> str | None:
     """Return the processor's own name ("Apple M4 Pro"), or the stand-in's; None if the system does not report it."""
     script = stand_in.active()
-    return (script.host if script else {}).get("chip", _still()["chip"])
+    name: str | None = (script.host if script else {}).get("chip", _still()["chip"])
+    return name
 
 
 def chip_name(brand: str | None) -> str:
@@ -85,7 +86,8 @@ def _still_json() -> str:
 
 
 def _still() -> dict[str, Any]:
-    return json.loads(_still_json())
+    facts: dict[str, Any] = json.loads(_still_json())
+    return facts
 
 
 def _cores(mac: bool) -> dict[str, int | None]:
@@ -144,7 +146,7 @@ def power() -> str | None:
     return "ac" if battery.power_plugged else "battery"
 
 
-def thermal() -> dict[str, Any] | None:
+def thermal() -> dict[str, str | float] | None:
     """Return on macOS the CPU speed limit in percent that the system imposes, on Linux the hottest zone in degrees Celsius."""
     if sys.platform == "darwin":
         found = re.search(r"CPU_Speed_Limit\s*=\s*(\d+)", tools.text("/usr/bin/pmset", "-g", "therm") or "")

@@ -30,7 +30,7 @@ class Listener:
     stderr: str = ""
     _read: int = 0
     _kept: list[bytes] = field(default_factory=list)
-    _process: subprocess.Popen | None = None
+    _process: subprocess.Popen[bytes] | None = None
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self) -> "Listener":

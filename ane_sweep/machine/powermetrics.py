@@ -68,7 +68,7 @@ def _sample(block: bytes) -> Sample | None:
     )
 
 
-def _milliwatts(places: Sequence[dict], engine: str, seconds: float) -> float | None:
+def _milliwatts(places: Sequence[dict[str, float]], engine: str, seconds: float) -> float | None:
     for place in places:
         if (energy := place.get(f"{engine}_energy")) is not None:
             return float(energy) / seconds

@@ -1,16 +1,60 @@
-"""The life of Apple's own processes (helpers.py) while something runs: CPU time they spent, memory, who came and went.
+"""Apple's own processes that compile and run programs for the Neural Engine: which run, their memory, their life between looks.
 
-Looked at with `ps` at moments, never while a sample is taken; what lives and ends between two looks is not seen.
+`aned` is the daemon, `ANECompilerService` the compiler: an ANE compilation's memory and time are spent there, not in
+the process that loads a model (coremltools issue 2473 and a published study of an M4 and M6 name them). Looked at with
+`ps` at moments, never while a sample is taken; what lives and ends between two looks is not seen.
 """
 
 import re
+import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
-from ane_sweep.machine.helpers import Helper
+from ane_sweep.machine import stand_in, tools
 
+NAMES = ("aned", "ANECompilerService", "coremlcompilerd", "anecompilerd")
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:[.,]\d+)?)")
+
+
+@dataclass(frozen=True)
+class Helper:
+    name: str
+    pid: int
+    resident_bytes: int
+    cpu_time: str
+
+
+def rows() -> list[Helper]:
+    """Return the helpers that run now; an empty list also if the host cannot report them."""
+    if sys.platform != "darwin" and stand_in.active() is None:
+        return []
+    return parse(tools.text("/bin/ps", "-axo", "pid=,rss=,time=,comm=") or "")
+
+
+def parse(text: str) -> list[Helper]:
+    """Return the helpers of `NAMES` among lines `pid rss-in-KiB time command`, sorted by name and pid."""
+    found = []
+    for line in text.splitlines():
+        words = line.split(None, 3)
+        if len(words) == 4 and words[0].isdigit() and words[1].isdigit():
+            name = words[3].rsplit("/", 1)[-1].strip()
+            if name in NAMES:
+                found.append(Helper(name, int(words[0]), int(words[1]) * 1024, words[2]))
+    return sorted(found, key=lambda helper: (helper.name, helper.pid))
+
+
+def sizes() -> dict[str, int]:
+    """Return the resident bytes of all helpers by name."""
+    found = Counter[str]()
+    for helper in rows():
+        found[helper.name] += helper.resident_bytes
+    return dict(found)
+
+
+def state() -> list[dict[str, object]]:
+    """Return the helpers in the form of a record."""
+    return [asdict(helper) for helper in rows()]
 
 
 @dataclass(frozen=True)
@@ -45,20 +89,15 @@ def lives(looks: Sequence[Sequence[Helper]]) -> list[Life]:
         (first, begin), (last, end) = times[0], times[-1]
         was, now = seconds(begin.cpu_time), seconds(end.cpu_time)
         spent = None if was is None or now is None else now if first > 0 or now < was else now - was
-        word = {
-            (True, True): "came and went",
-            (True, False): "started",
-            (False, True): "ended",
-            (False, False): "stayed",
-        }
-        life = word[first > 0, last < len(looks) - 1]
+        came, went = first > 0, last < len(looks) - 1
+        life = "came and went" if came and went else "started" if came else "ended" if went else "stayed"
         found.append(
             Life(name, pid, None if spent is None else round(spent, 3), max(h.resident_bytes for _, h in times), life)
         )
     return found
 
 
-def plain(found: Sequence[Life]) -> list[dict[str, Any]]:
+def plain(found: Sequence[Life]) -> list[dict[str, object]]:
     """For the record."""
     return [asdict(one) for one in found]
 

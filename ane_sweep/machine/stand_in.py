@@ -47,6 +47,7 @@ Standard library only: planner and worker both read it.
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -93,7 +94,7 @@ class Script:
         """Return a metric whose source names the script, as the figure is not from a device."""
         return replace(metric, source=f"stand-in {self.name}: {metric.source or 'scripted'}")
 
-    def answer(self, on: str, call: int = 1, **asked: Any) -> dict[str, Any] | None:
+    def answer(self, on: str, call: int = 1, **asked: object) -> dict[str, Any] | None:
         """The first answer whose conditions all hold, or None."""
         asked.setdefault("stage", os.environ.get(STAGE_VARIABLE))
         return next((item for item in self.answers if item["on"] == on and _holds(item, call, asked)), None)
@@ -105,7 +106,7 @@ def active() -> Script | None:
     return _read(os.path.abspath(path)) if path else None
 
 
-def concerns(stage: str, params: dict[str, Any]) -> bool:
+def concerns(stage: str, params: Mapping[str, object]) -> bool:
     """Whether a task asks Core ML at all; the others run as ever."""
     return stage in _ON_COREML or traits(params.get("runtime")).coreml
 
@@ -126,7 +127,7 @@ def _read(path: str) -> Script:
     return Script(Path(path), held["name"], hashlib.sha256(text).hexdigest(), dict(held.get("host", {})), answers)
 
 
-def _problems(held: Any) -> list[str]:
+def _problems(held: object) -> list[str]:
     if not isinstance(held, dict) or not isinstance(held.get("name"), str):
         return ["must be an object with a name; see ane_sweep/machine/stand_in.py"]
     found = [
@@ -143,7 +144,7 @@ def _problems(held: Any) -> list[str]:
     return found
 
 
-def _holds(answer: dict[str, Any], call: int, asked: dict[str, Any]) -> bool:
+def _holds(answer: dict[str, Any], call: int, asked: Mapping[str, Any]) -> bool:
     for condition in answer.keys() & set(CONDITIONS):
         wanted = answer[condition]
         if condition == "from_call":

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.bridge import kept, plugins
 
@@ -48,7 +47,7 @@ class Finding:
     ours: bool
     count: int = 1
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
 
@@ -127,14 +126,14 @@ class Findings:
         else:
             self.dropped += 1
 
-    def rank(self) -> list[dict[str, Any]]:
+    def rank(self) -> list[dict[str, object]]:
         """Return the findings as JSON values: lines of our own process first, then the gravest."""
         order = {says: place for place, says in enumerate(SAYS)}
         ranked = sorted(self._found.values(), key=lambda f: (not f.ours, order.get(f.says, 99)))
         return [finding.as_dict() for finding in ranked]
 
 
-def stderr_findings(texts: Iterable[str]) -> list[dict[str, Any]]:
+def stderr_findings(texts: Iterable[str]) -> list[dict[str, object]]:
     """Known lines in what a process printed, without any stream."""
     findings = Findings(pid=-1)
     for text in texts:

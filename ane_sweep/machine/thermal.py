@@ -10,7 +10,6 @@ import ctypes
 import json
 import statistics
 import sys
-from typing import Any
 
 from ane_sweep.machine import tools
 
@@ -77,17 +76,17 @@ def sensors() -> dict[str, float]:
     return {name: statistics.median(values) for name, values in found.items()}
 
 
-def _string(cf: Any, text: str) -> ctypes.c_void_p:
+def _string(cf: ctypes.CDLL, text: str) -> ctypes.c_void_p:
     return ctypes.c_void_p(cf.CFStringCreateWithCString(None, text.encode(), _UTF8))
 
 
-def _text(cf: Any, string: ctypes.c_void_p) -> str:
+def _text(cf: ctypes.CDLL, string: ctypes.c_void_p) -> str:
     buffer = ctypes.create_string_buffer(256)
     cf.CFStringGetCString(string, buffer, ctypes.c_long(256), _UTF8)
     return buffer.value.decode("utf-8", "replace")
 
 
-def _matching(cf: Any, values: dict[str, int]) -> ctypes.c_void_p:
+def _matching(cf: ctypes.CDLL, values: dict[str, int]) -> ctypes.c_void_p:
     keys = (ctypes.c_void_p * len(values))(*[_string(cf, name).value for name in values])
     numbers = [ctypes.c_int32(value) for value in values.values()]
     made = [cf.CFNumberCreate(None, ctypes.c_long(_SINT32), ctypes.byref(number)) for number in numbers]

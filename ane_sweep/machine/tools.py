@@ -59,7 +59,7 @@ def text(*command: str, timeout_s: float = ASK_S) -> str | None:
     return answer.stdout.strip() or None if answer is not None and answer.ok else None
 
 
-def start(*command: str, **options: Any) -> subprocess.Popen:
+def start(*command: str, **options: Any) -> subprocess.Popen[bytes]:
     """Start a tool that goes on until it is ended (log stream, powermetrics). Raises FileNotFoundError without it.
 
     `options` are Popen's. Under the stand-in a small process prints what the script says.

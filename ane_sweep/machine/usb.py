@@ -7,7 +7,6 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from ane_sweep.machine import stand_in, tools
 
@@ -25,7 +24,7 @@ class Found:
     os_build: str | None
     identity: str
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """For records."""
         return {"kind": self.kind, "model": self.model, "os_version": self.os_version, "os_build": self.os_build}
 

@@ -1,14 +1,52 @@
-"""Predict which unit runs each op of a program, and why not the ANE; no Mac is needed. See METHOD.md.
+"""Predict which unit runs each op of an ML Program, why not the Neural Engine, and how long a call takes. No Mac is needed.
 
-sites.py      an op as rules see it: type, tensors, constants
-programs.py   ... read from a package's protobuf        cases.py             ... built from the calibration cases
-defaults.py   sizes at the default shape                shapes.py            shapes of an op's outputs
-legality.py   data/rules.json applied to an op          chips.py             data/chips.json
-laws.py       how an op's estimate grows                costs.py             in ms, with data/m4/rates.json
-path.py       the planner's shortest path               gates.py             whole-program limits
-predict.py    all steps put together                    advice.py            changes that save time
-work.py       amounts of work for each unit             formulas.py          ... times rates: milliseconds
-latency.py    an estimate with anchor and band          measured.py          rates of this machine
-withheld.py   forms that get no estimate                choice.py            Neural Engine or GPU
-agree.py      predicted against planned                 tests/proof/placement/  rates fitted, and how good all this is
+    from pathlib import Path
+
+    from ane_sweep.placement import chips, judge, legality, predict, programs
+    from ane_sweep.placement.sites import Site, Tensor
+
+    verdict = judge.judge("model.mlpackage", chip="m4", compute_units="cpu_and_ne", min_ane_share=0.9)
+    print(verdict.ok, verdict.ane_share)               # str(verdict): reasons, gates, advice and estimate as text
+    for row in verdict.ops:                            # in file order
+        print(row.site.name, row.site.type, row.preferred, row.reason, row.confidence)
+
+    loaded = programs.load_chain([Path("model.mlpackage")])    # or the chunks of a model, in the order they run
+    for chip in chips.table().values():                        # m1, m4, a17_pro ...: data/chips.json
+        prediction = predict.predict_chain(loaded, chip, "all")
+        print(chip.chip, prediction.summary().ops, prediction.estimate or prediction.not_estimated)
+
+    sine = Site("sin", {"x": [Tensor("fp16", (1, 64))]}, [Tensor("fp16", (1, 64))])    # an op without a program
+    print(legality.judge(sine, chips.get("m1")))
+
+    def measure(chip: str) -> list[chips.Measurement]:         # your own figures, for chips without published ones
+        return [chips.Measurement("cpu_and_ne", "dispatch_ms", 0.25)] if chip == "m3" else []
+
+    print(chips.get("m3", measure).dispatch_ms)
+
+Main types:
+
+    judge.Verdict         a package on a chip: `ok`, `ane_share`, `ops`, `summary`, `frame()`, `to_dict()`
+    predict.Prediction    the same without a judgement: `rows`, `summary()`, `estimate`, `at_shapes`, `table()`
+    rows.OpRow            one op: its site, verdict, prices in ms, preferred unit, reason, confidence
+    types.Placement       numbers of ops and shares of the cost by unit, reasons, gates and advice
+    latency.Estimate      milliseconds of one call, with band and anchor
+    chips.Chip            one row of the chip table, and the caller's measurements of it
+
+    programs    a package's functions as sites       sites       an op as rules see it: type, tensors, constants
+    defaults    sizes at the default shape           shapes      shapes of an op's outputs
+    flexible    sizes over all shapes of a program   legality    data/rules.json applied to an op
+    chips       data/chips.json                      costs       an op's price to Core ML's planner, in ms
+    path        the planner's cheapest path          gates       limits on a whole program
+    choice      Neural Engine or GPU                 reasons     why ops are off the Neural Engine
+    work        amounts of work by unit              latency     amounts times rates: an estimate with its band
+    advice      changes that save time               predict     all steps put together
+    judge       a package against a threshold        sizes       limits on bytes of weights, and the chunks needed
+    tasks       tasks of Apple's compiler            compiled    those compared with a compiled program (hwx)
+
+Units are cpu, gpu and ane; `compute_units` are Core ML's: all, cpu_only, cpu_and_gpu, cpu_and_ne. Times are ms, sizes bytes.
+Everything is of kind "predicted" or "estimated": nothing is measured, and confidence (high, medium, low) says how far each
+answer goes. A chip without figures of the unit in question has no estimate. Known facts are data with a source per row
+(`data/`); METHOD.md tells known from fitted and guessed, with the scores. The fit itself is in tests/proof/placement.
+
+Packages that cannot be read raise errors.PackageError; unknown chips and words errors.ConfigError.
 """

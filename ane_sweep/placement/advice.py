@@ -1,12 +1,17 @@
-"""Advice on changes that make a model faster on the ANE, the largest saving first."""
+"""Advice on changes that make a model faster on the ANE, the largest saving first: how much shorter its estimate would be."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from itertools import groupby
 
-from ane_sweep.bridge.figures import Gate
-from ane_sweep.placement import laws
+from ane_sweep.placement import costs, latency, path, work
+from ane_sweep.placement.chips import Chip
+from ane_sweep.placement.programs import Flexible
 from ane_sweep.placement.reasons import STAYS
-from ane_sweep.placement.savings import Saving
+from ane_sweep.placement.rows import OpRow, count_text
+from ane_sweep.placement.sites import Site, Tensor
+from ane_sweep.placement.types import Gate
+from ane_sweep.placement.work import Work
 
 WIDE_VOCABULARY = 16_384
 # The last axis of a value is padded to these (Apple, "Deploying Transformers on the Apple Neural Engine").
@@ -14,27 +19,65 @@ ROW_BYTES = 64
 WASTEFUL = 1.2  # times what a row holds
 _LOOKUPS = ("gather_index", "gather_index_old")
 _HEADS = ("linear", "conv", "matmul")
+_LEAST_MS = 5e-4
 
 
-Saves = Callable[[Sequence[Any]], Saving | None]  # what moving rows to the Neural Engine saves, where it is estimated
+@dataclass(frozen=True)
+class Saving:
+    """Milliseconds saved of the whole estimate."""
+
+    ms: float
+    whole_ms: float
+
+    @property
+    def is_any(self) -> bool:
+        return self.ms >= _LEAST_MS
+
+    def __str__(self) -> str:
+        return f"saves about {self.ms:.2g} of {self.whole_ms:.3g} ms" if self.is_any else "saves no time by itself"
 
 
-def advise(rows: Sequence[Any], gates: Sequence[Gate], flexible: Sequence[Any], saves: Saves) -> list[str]:
-    """Return sentences with the ops that each would help and the time that it saves.
+Saves = Callable[[Sequence[OpRow]], Saving | None]  # what moving rows to the Neural Engine saves, where it is estimated
 
-    `rows` are predict.OpRow, `flexible` programs.Flexible.
+
+def estimate_saving(
+    chunks: Sequence[tuple[Sequence[OpRow], Work]], helped: Sequence[OpRow], chip: Chip, estimated_ms: float
+) -> Saving:
+    """Return the time saved with the helped rows on the Neural Engine and the path through all others chosen anew.
+
+    `chunks` hold each program's rows and its present work on each unit.
     """
-    found = [gate.advice for gate in gates] + _ranges(flexible)
-    found += _by_rule(rows, saves)
-    found += _vocabulary(rows)
-    found += _padded_rows(rows)
-    found += _small(rows)
+    wanted = {id(row) for row in helped}
+    works = [_work(rows, wanted, chip) if any(id(row) in wanted for row in rows) else before for rows, before in chunks]
+    return Saving(estimated_ms - latency.total_ms(works, chip, latency.of_chip(chip)), estimated_ms)
+
+
+def _work(rows: Sequence[OpRow], helped: set[int], chip: Chip) -> Work:
+    units: list[str] = []
+    transitions = 0
+    for _, members in groupby(rows, key=lambda row: row.site.function):
+        chosen, _ = path.choose([_costs(row, id(row) in helped) for row in members])
+        units += chosen
+        transitions += path.count_segments(chosen)[1]
+    return work.work_of([row.site for row in rows], units, transitions, work.cache_bytes(chip.family))
+
+
+def _costs(row: OpRow, is_helped: bool) -> tuple[float, float | None]:
+    if is_helped:
+        return float("inf"), costs.estimate_ms(row.site, "ane")
+    return row.cpu_ms, None if row.site.nested else row.ane_ms
+
+
+def advise(rows: Sequence[OpRow], gates: Sequence[Gate], flexible: Sequence[Flexible], saves: Saves) -> list[str]:
+    """Return sentences with the ops that each would help and the time that it saves."""
+    found = [gate.advice for gate in gates]
+    found += [*_ranges(flexible), *_by_rule(rows, saves), *_vocabulary(rows), *_padded_rows(rows), *_small(rows)]
     return list(dict.fromkeys(found))
 
 
-def _by_rule(rows: Sequence[Any], saves: Saves) -> list[str]:
+def _by_rule(rows: Sequence[OpRow], saves: Saves) -> list[str]:
     """Return advice about the ops that rules keep off the ANE; integer ops that only feed a lookup count with that lookup."""
-    by_rule: dict[str, list[Any]] = {}
+    by_rule: dict[str, list[OpRow]] = {}
     with_lookup = _only_for_lookups(rows)
     feeding = [row for place, row in enumerate(rows) if place in with_lookup]
     for place, row in enumerate(rows):
@@ -45,7 +88,7 @@ def _by_rule(rows: Sequence[Any], saves: Saves) -> list[str]:
         is_lookup = members[0].verdict.rule in _LOOKUPS
         saving = saves([*members, *feeding] if is_lookup else members)
         kinds = ", ".join(sorted({row.site.type for row in members}))
-        words = f"{_ops(len(members))}: {kinds}" + (f"; {saving}" if saving else "")
+        words = f"{count_text(len(members), 'op')}: {kinds}" + (f"; {saving}" if saving else "")
         made.append((saving.ms if saving else 0.0, sum(row.cpu_ms for row in members), f"{text} ({words})"))
     together = saves([row for members in by_rule.values() for row in members] + feeding) if len(made) > 1 else None
     found = [text for _, _, text in sorted(made, key=lambda one: (-one[0], -one[1]))]
@@ -54,11 +97,7 @@ def _by_rule(rows: Sequence[Any], saves: Saves) -> list[str]:
     return found
 
 
-def _ops(count: int) -> str:
-    return "1 op" if count == 1 else f"{count} ops"
-
-
-def _only_for_lookups(rows: Sequence[Any]) -> set[int]:
+def _only_for_lookups(rows: Sequence[OpRow]) -> set[int]:
     """Return the places of integer ops whose results end in a lookup's indices: they go when the lookup goes."""
     wanted: set[int] = set()
     used_elsewhere: set[int] = set()
@@ -76,12 +115,12 @@ def _only_for_lookups(rows: Sequence[Any]) -> set[int]:
     return found
 
 
-def _vocabulary(rows: Sequence[Any]) -> list[str]:
+def _vocabulary(rows: Sequence[OpRow]) -> list[str]:
     """Return advice about a projection onto a vocabulary for every token: mostly only the last token is needed."""
     for row in rows:
         width = _projected(row.site)
         if width >= WIDE_VOCABULARY and row.site.outputs[0].elements // width > 1:
-            share = laws.flop(row.site) / max(sum(laws.flop(other.site) for other in rows), 1.0)
+            share = costs.flop(row.site) / max(sum(costs.flop(other.site) for other in rows), 1.0)
             return [
                 f"select the last token before the vocabulary projection ({row.site.name}: {share:.0%} of the "
                 "multiplications are for tokens that generation does not need)"
@@ -89,7 +128,7 @@ def _vocabulary(rows: Sequence[Any]) -> list[str]:
     return []
 
 
-def _projected(site: Any) -> int:
+def _projected(site: Site) -> int:
     """Return the output width of a projection by a constant weight, or 0 if the op is not a projection."""
     weight = site.tensor("y" if site.type == "matmul" else "weight")
     if site.type not in _HEADS or weight is None or not weight.const or not site.outputs:
@@ -101,7 +140,7 @@ def _projected(site: Any) -> int:
     return (weight.shape[axis] or 0) if weight.rank > 1 else 0
 
 
-def _ranges(flexible: Sequence[Any]) -> list[str]:
+def _ranges(flexible: Sequence[Flexible]) -> list[str]:
     """Return advice about inputs that take a range of shapes.
 
     Apple's engineers give it (developer forums, thread 724930), and coremltools#2370 measured it.
@@ -115,7 +154,7 @@ def _ranges(flexible: Sequence[Any]) -> list[str]:
     ]
 
 
-def _padded_rows(rows: Sequence[Any]) -> list[str]:
+def _padded_rows(rows: Sequence[OpRow]) -> list[str]:
     """Return the advice to fill the rows of 64 bytes that a last axis is padded to. No estimate has a term for it."""
     made = [row.site.outputs[0] for row in rows if row.preferred == "ane" and row.site.outputs]
     long = [tensor for tensor in made if tensor.rank and tensor.elements >= 4096]
@@ -127,17 +166,17 @@ def _padded_rows(rows: Sequence[Any]) -> list[str]:
     fill = ROW_BYTES * worst.elements // worst.bytes
     return [
         f"make the last axis a multiple of {fill} {worst.dtype} values ({ROW_BYTES} bytes), or put a long axis last "
-        f"({_ops(len(wasted))}: a last axis of {worst.shape[-1]} takes {padded} bytes for {full}; not in the estimate)"
+        f"({count_text(len(wasted), 'op')}: a last axis of {worst.shape[-1]} takes {padded} bytes for {full}; not in the estimate)"
     ]
 
 
-def _row_bytes(tensor: Any) -> tuple[int, int]:
+def _row_bytes(tensor: Tensor) -> tuple[int, int]:
     """Return the bytes of one row, without and with the padding of the ANE."""
     row = tensor.bytes // tensor.elements * (tensor.shape[-1] or 1)
     return row, -(-row // ROW_BYTES) * ROW_BYTES
 
 
-def _small(rows: Sequence[Any]) -> list[str]:
+def _small(rows: Sequence[OpRow]) -> list[str]:
     idle = [row for row in rows if row.preferred == "cpu" and row.reason.startswith(STAYS)]
     if rows and len(idle) == len(rows):
         return [

@@ -2,16 +2,29 @@
 
 import json
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from ane_sweep.errors import ConfigError, nearest, suggestion
-from ane_sweep.placement import here
 
 DATA = Path(__file__).parent / "data" / "chips.json"
 CALIBRATED = "H16"  # the family that rules and estimates were checked on (M4)
+_RATES = ("dispatch_ms", "fp16_tflops", "weight_gbs")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A measured quantity of a chip (dispatch_ms, fp16_tflops ...), under the units that Core ML might use (cpu_and_ne ...)."""
+
+    units: str
+    quantity: str
+    value: float
+
+
+Measurements = Callable[[str], Sequence[Measurement]]  # the caller's own measurements of a chip, by its name
 
 
 @dataclass(frozen=True)
@@ -19,6 +32,8 @@ class Chip:
     """One row of the chip table. Rates: TFLOP/s and GB/s that a Core ML program reaches on the chip's ANE; None if unmeasured.
 
     resident_bytes  weights up to this many bytes are not streamed anew at each call, as far as published figures show
+    ane_tflops      the rate of whole programs on the Neural Engine, for a chip of which no latencies were fitted (latency.json)
+    measured        the caller's own measurements: see `get`
     """
 
     chip: str
@@ -36,6 +51,8 @@ class Chip:
     sources: tuple[str, ...]
     confidence: str
     resident_bytes: int = 0
+    ane_tflops: float | None = None
+    measured: tuple[Measurement, ...] = field(default=(), compare=False)
 
     @property
     def generation(self) -> int:
@@ -45,15 +62,31 @@ class Chip:
     def is_calibrated(self) -> bool:
         return self.family == CALIBRATED
 
+    def to_dict(self) -> dict[str, object]:
+        """Return the row of the chip table, with measured rates in it."""
+        row = asdict(self)
+        return {
+            name: value for name, value in row.items() if name != "measured" and (name, value) != ("ane_tflops", None)
+        }
+
+
+class _Table(TypedDict):
+    """The content of data/chips.json; a row has the fields of `Chip`."""
+
+    chips: list[dict[str, Any]]
+    sources: dict[str, str]
+    devices: dict[str, list[str]]
+
 
 @cache
-def _content() -> dict[str, Any]:
-    return json.loads(DATA.read_text(encoding="utf-8"))
+def _content() -> _Table:
+    content: _Table = json.loads(DATA.read_text(encoding="utf-8"))
+    return content
 
 
-def table() -> dict[str, Chip]:
-    """Return every chip by name, oldest family first. Rates measured on this machine replace rates that are not measurements."""
-    return {name: _with_measured(chip) for name, chip in published().items()}
+def table(measured: Measurements | None = None) -> dict[str, Chip]:
+    """Return every chip by name, oldest family first; `measured` as `get` takes it."""
+    return {name: _with_measured(chip, measured) for name, chip in published().items()}
 
 
 @cache
@@ -62,14 +95,17 @@ def published() -> dict[str, Chip]:
     return {row["chip"]: Chip(**{**row, "sources": tuple(row["sources"])}) for row in _content()["chips"]}
 
 
-def _with_measured(chip: Chip) -> Chip:
-    rates: dict[str, Any] = {} if chip.confidence == here.KIND else here.rates(chip.chip)
-    if not rates:
+def _with_measured(chip: Chip, measured: Measurements | None) -> Chip:
+    """Return a chip with measurements; those of the Neural Engine's rates replace rates that are not measurements."""
+    found = tuple(measured(chip.chip)) if measured is not None else ()
+    rates: dict[str, Any] = {
+        one.quantity: one.value for one in found if one.units == "cpu_and_ne" and one.quantity in _RATES
+    }
+    chip = replace(chip, measured=found)
+    if chip.confidence == "measured" or not rates:
         return chip
-    words = ", ".join(sorted(rates))
-    return replace(
-        chip, **rates, basis=f"{words}: measured here (ane-sweep calibrate); else {chip.basis}", sources=(*chip.sources, "HERE")
-    )  # fmt: skip
+    basis = f"{', '.join(sorted(rates))}: measured here (ane-sweep calibrate); else {chip.basis}"
+    return replace(chip, **rates, basis=basis, sources=(*chip.sources, "HERE"))
 
 
 def sources() -> dict[str, str]:
@@ -78,8 +114,7 @@ def sources() -> dict[str, str]:
 
 def devices() -> dict[str, list[str]]:
     """Return the names of phones, tablets and Macs by the chip that they stand for."""
-    found: dict[str, list[str]] = _content()["devices"]
-    return found
+    return _content()["devices"]
 
 
 def canonical(name: str) -> str:
@@ -98,13 +133,14 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", str(name).lower())
 
 
-def get(name: str) -> Chip:
+def get(name: str, measured: Measurements | None = None) -> Chip:
     """Return the chip with a name, or of a device ("m4", "a17_pro", "iphone15_pro"); dashes, spaces and capitals do not matter.
 
-    Raises ConfigError for an unknown name.
+    `measured` gives the caller's own measurements of a chip: estimates use them where no published figure is. Raises
+    ConfigError for an unknown name.
     """
     if (wanted := canonical(name)) in published():
-        return _with_measured(published()[wanted])
+        return _with_measured(published()[wanted], measured)
     known = [*published(), *(device for names in devices().values() for device in names)]
     raise ConfigError(
         f"chip={name}: unknown{suggestion(name, known)}; known: {nearest(name, known, 'ane-sweep devices')}. "

@@ -8,13 +8,13 @@ fitted number (data/latency.json). A chip whose GPU or Neural Engine has no figu
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from ane_sweep.bridge.figures import CHOICE_UNKNOWN
 from ane_sweep.placement import latency, work
 from ane_sweep.placement.chips import Chip
-from ane_sweep.placement.formulas import Terms, ane_ms, gpu_ms
+from ane_sweep.placement.latency import Terms, ane_ms, gpu_ms
+from ane_sweep.placement.rows import OpRow
 from ane_sweep.placement.sites import Site
+from ane_sweep.placement.types import CHOICE_UNKNOWN
 
 # A guess: of two measured programs one with 3.2 ms on the CPU went to the GPU, one with 0.3 stayed
 GPU_FROM_CPU_MS = 1.0
@@ -67,10 +67,10 @@ def _lacking(chip: Chip) -> str:
     return f"the {chip.chip}'s {unit}"
 
 
-def against_the_gpu(rows: Sequence[Any], chip: Chip) -> str | None:
+def against_the_gpu(rows: Sequence[OpRow], chip: Chip) -> str | None:
     """Under `all`, move ops to the GPU if the choice is the GPU, and return the reason of the choice.
 
-    Return None if no op is on the Neural Engine. `rows` are predict.OpRow, placed as if there were no GPU.
+    Return None if no op is on the Neural Engine. `rows` are placed as if there were no GPU.
     """
     if not any(row.preferred == "ane" for row in rows):
         return None
@@ -81,7 +81,7 @@ def against_the_gpu(rows: Sequence[Any], chip: Chip) -> str | None:
     return chosen.reason
 
 
-def on_the_gpu(rows: Sequence[Any]) -> None:
+def on_the_gpu(rows: Sequence[OpRow]) -> None:
     """Under `cpu_and_gpu`, move all ops to the GPU that it takes, unless the program is small."""
     worth = sum(row.cpu_ms for row in rows) >= GPU_FROM_CPU_MS
     for row in rows:

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ane_sweep import terminal
 from ane_sweep.hwx.program import CompiledProgram
 from ane_sweep.hwx.tasks import TaskDescriptor
 from ane_sweep.placement import chips, tasks
-from ane_sweep.placement.predict import OpRow, Prediction
+from ane_sweep.placement.predict import Prediction
+from ane_sweep.placement.rows import OpRow, count_text
 from ane_sweep.placement.sites import Site
 from ane_sweep.placement.tasks import Step
 
@@ -172,14 +172,14 @@ def text(content: dict[str, Any]) -> str:
         if wanted is None
         else f"{wanted} predicted ({content['predicted_ops_per_task']} ops each)"
     )
-    ops, made = terminal.count(content["ane_ops"], "op"), terminal.count(content["tasks"], "task")
+    ops, made = count_text(content["ane_ops"], "op"), count_text(content["tasks"], "task")
     lines = [
         f"{ops} {content['ops_are']}, in {made} ({content['ops_per_task']} ops each); {told}",
         f"matched {content['matched']}",
     ]
     for kind, row in (content["by_op_type"] or {}).items():
         lines.append(
-            f"  {row['ops']} {kind}: {terminal.count(row['tasks'], 'task')}, predicted {'-' if wanted is None else row['predicted_tasks']}"
+            f"  {row['ops']} {kind}: {count_text(row['tasks'], 'task')}, predicted {'-' if wanted is None else row['predicted_tasks']}"
         )
     for row in content["rows"] or []:
         here = ", ".join(f"{kind} {name}" for kind, name in zip(row["op_types"], row["ops"])) or "no op fits"

@@ -11,62 +11,69 @@ from typing import Any
 import numpy as np
 
 from ane_sweep.mil.compiled import NO_DEFAULT
+from ane_sweep.mil.proto import FeatureTypes_pb2, Model_pb2
 from ane_sweep.placement import shapes
 from ane_sweep.placement.sites import Site, Tensor
 
-_GREY = (10, 40)  # ColorSpace GRAYSCALE, GRAYSCALE_FLOAT16
+Feature = Model_pb2.FeatureDescription
+Image = FeatureTypes_pb2.ImageFeatureType
 _MOST_VALUES = 64  # elements of a value that is followed: shapes, and what is made of them
 
 
-def of_input(feature: Any, rank: int) -> tuple[int, ...] | None:
+def of_input(feature: Feature, rank: int) -> tuple[int, ...] | None:
     """Return the default shape that an input's FeatureDescription states, or None if it states none of that rank.
 
     A compiled model without FlexibleShapeInformation states none (mil/compiled.py).
     """
     if feature.shortDescription == NO_DEFAULT:
         return None
-    if feature.type.WhichOneof("Type") == "imageType":
-        image = feature.type.imageType
-        found: tuple[int, ...] = (1, 1 if image.colorSpace in _GREY else 3, image.height, image.width)
+    if (image := _image(feature)) is not None:
+        found: tuple[int, ...] = (1, _channels(image), image.height, image.width)
     else:
         array = feature.type.multiArrayType
         found = tuple(array.shape or next((one.shape for one in array.enumeratedShapes.shapes), ()))
     return found if len(found) == rank and all(size > 0 for size in found) else None
 
 
-def enumerated(feature: Any, rank: int) -> tuple[tuple[int, ...], ...]:
+def enumerated(feature: Feature, rank: int) -> tuple[tuple[int, ...], ...]:
     """Return all enumerated shapes of an input that have the given rank."""
-    if feature.type.WhichOneof("Type") == "imageType":
-        image = feature.type.imageType
-        channels = 1 if image.colorSpace in _GREY else 3
-        found = [(1, channels, size.height, size.width) for size in image.enumeratedSizes.sizes]
+    found: list[tuple[int, ...]]
+    if (image := _image(feature)) is not None:
+        found = [(1, _channels(image), size.height, size.width) for size in image.enumeratedSizes.sizes]
     else:
         found = [tuple(one.shape) for one in feature.type.multiArrayType.enumeratedShapes.shapes]
     return tuple(shape for shape in found if len(shape) == rank and all(size > 0 for size in shape))
 
 
-def bounds(feature: Any, rank: int) -> tuple[tuple[int, int | None], ...]:
+def bounds(feature: Feature, rank: int) -> tuple[tuple[int, int | None], ...]:
     """Return the lowest and highest size (None: no limit) of every axis of an input that takes a range."""
-    if feature.type.WhichOneof("Type") == "imageType":
-        image = feature.type.imageType
-        size = image.imageSizeRange
-        channels = 1 if image.colorSpace in _GREY else 3
-        pairs = [
-            (1, 1),
-            (channels, channels),
-            *((one.lowerBound, one.upperBound) for one in (size.heightRange, size.widthRange)),
-        ]
+    if (image := _image(feature)) is not None:
+        ranges = [image.imageSizeRange.heightRange, image.imageSizeRange.widthRange]
+        fixed = [(1, 1), (_channels(image), _channels(image))]
     else:
-        pairs = [(one.lowerBound, one.upperBound) for one in feature.type.multiArrayType.shapeRange.sizeRanges]
+        ranges = list(feature.type.multiArrayType.shapeRange.sizeRanges)
+        fixed = []
+    pairs = [*fixed, *((one.lowerBound, one.upperBound) for one in ranges)]
     found = tuple((max(1, low), None if high < 0 else high) for low, high in pairs)
     return found if len(found) == rank else ()
 
 
-def flexibility(feature: Any) -> str | None:
+def _image(feature: Feature) -> Image | None:
+    return feature.type.imageType if feature.type.WhichOneof("Type") == "imageType" else None
+
+
+def _channels(image: Image) -> int:
+    return 1 if image.colorSpace in (Image.GRAYSCALE, Image.GRAYSCALE_FLOAT16) else 3
+
+
+def flexibility(feature: Feature) -> str | None:
     """Return "enumerated" or "range" if an input takes several shapes, else None."""
     kind = feature.type.WhichOneof("Type")
-    field = {"imageType": "SizeFlexibility", "multiArrayType": "ShapeFlexibility"}.get(kind)
-    which = getattr(feature.type, kind).WhichOneof(field) if field else None
+    which = None
+    if kind == "imageType":
+        which = feature.type.imageType.WhichOneof("SizeFlexibility")
+    elif kind == "multiArrayType":
+        which = feature.type.multiArrayType.WhichOneof("ShapeFlexibility")
     return None if which is None else "enumerated" if which.startswith("enumerated") else "range"
 
 
@@ -84,15 +91,14 @@ def fill_in_sizes(site: Site) -> list[Tensor]:
     return [_fill_in(*one) for one in zip(site.outputs, found, values)]
 
 
-def _fill_in(declared: Tensor, found: Tensor, value: Any) -> Tensor:
+def _fill_in(declared: Tensor, found: Tensor, value: object) -> Tensor:
     pairs = zip(declared.shape, found.shape)
     if declared.rank != found.rank or any(size is None or size < 0 or said not in (None, size) for said, size in pairs):
         return declared
-    is_known = value is not None
-    return Tensor(declared.dtype, found.shape, const=is_known, value=value, is_default=not declared.is_static)
+    return Tensor(declared.dtype, found.shape, const=value is not None, value=value, is_default=not declared.is_static)
 
 
-def _value(site: Site, found: Tensor) -> Any:
+def _value(site: Site, found: Tensor) -> object:
     """Compute an op on small integers: return a number or a flat tuple, or None if an input is unknown."""
     if site.type == "shape":
         return found.value
@@ -102,7 +108,7 @@ def _value(site: Site, found: Tensor) -> Any:
         if rule is None or any(array is None for arrays in given.values() for array in arrays):
             return None
         made = rule({name: every if name == "values" else every[0] for name, every in given.items()})
-        made = np.reshape(made, found.shape)  # type: ignore[arg-type]
+        made = np.reshape(made, [size or 0 for size in found.shape])
     except (LookupError, TypeError, ValueError, ArithmeticError):
         return None
     return made.item() if not made.ndim else tuple(made.ravel().tolist())
@@ -112,7 +118,11 @@ def _array(tensor: Tensor) -> Any:
     """Return a small known value as an array of its shape, or as text; None if it is large or unknown."""
     if not tensor.is_static or tensor.elements > _MOST_VALUES or tensor.value is None:
         return None
-    return tensor.value if isinstance(tensor.value, str) else np.array(tensor.value).reshape(tensor.shape)  # type: ignore[arg-type]
+    return (
+        tensor.value
+        if isinstance(tensor.value, str)
+        else np.array(tensor.value).reshape([size or 0 for size in tensor.shape])
+    )
 
 
 def _sliced(a: dict[str, Any]) -> Any:

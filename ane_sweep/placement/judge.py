@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ane_sweep import terminal
-from ane_sweep.bridge.figures import Placement
 from ane_sweep.errors import ConfigError, suggestion
 from ane_sweep.mil import package as packages
 from ane_sweep.placement import chips, legality, predict, programs
-from ane_sweep.placement.chips import Chip
-from ane_sweep.placement.predict import AT_DEFAULT, COMPUTE_UNITS, OpRow, Prediction
-from ane_sweep.placement.programs import Program
+from ane_sweep.placement.chips import Chip, Measurements
+from ane_sweep.placement.predict import AT_DEFAULT, COMPUTE_UNITS, Prediction
+from ane_sweep.placement.programs import Flexible, Program
+from ane_sweep.placement.rows import OpRow, cost_share, count_ops, count_text
+from ane_sweep.placement.types import Placement
 
 if TYPE_CHECKING:
     import pandas
@@ -84,15 +84,19 @@ def judge(
     compute_units: str = "cpu_and_ne",
     min_ane_share: float = 0.9,
     share: str = "ops",
+    measured: Measurements | None = None,
 ) -> Verdict:
-    """Judge one package for one chip. Raises PackageError for an unreadable package, ConfigError for a wrong option."""
+    """Judge one package for one chip; `measured` as chips.get takes it.
+
+    Raises PackageError for an unreadable package, ConfigError for a wrong option.
+    """
     compute_units = compute_units.lower()  # as coremltools spells them
     for name, word, choices in (("compute_units", compute_units, COMPUTE_UNITS), ("share", share, SHARES)):
         if word not in choices:
             raise ConfigError(f"{name}={word}: unknown{suggestion(word, choices)}; choices: {', '.join(choices)}")
     if not 0 <= min_ane_share <= 1:
         raise ConfigError(f"min_ane_share={min_ane_share}: expected a number from 0 to 1")
-    wanted = chips.get(chip)
+    wanted = chips.get(chip, measured)
     with pause_collection():
         return judge_programs(Path(path), load(Path(path)), wanted, compute_units, min_ane_share, share)
 
@@ -123,15 +127,13 @@ def judge_programs(
     """Judge loaded programs by their worst enumerated shape. A gate that closes the ANE leaves a share of 0."""
     prediction = predict.predict_chain(loaded, chip, compute_units)
     every = [prediction.rows, *(at.rows for _, at in prediction.at_shapes)]
-    found = min(
-        predict.cost_share(one).ane if share == "cost" else predict.count_ops(one).share("ane") for one in every
-    )
+    found = min(cost_share(one).ane if share == "cost" else count_ops(one).share("ane") for one in every)
     asked = compute_units in ("all", "cpu_and_ne") and bool(prediction.rows)
     holds = not asked or found >= min_ane_share
     return Verdict(path, chip.chip, compute_units, holds, round(found, 6), prediction)
 
 
-def text(path: Path, prediction: Any, holds: bool) -> str:
+def text(path: Path, prediction: Prediction, holds: bool) -> str:
     """Format a verdict for people: units of the ops, why ops leave the ANE, and advice. All of it is predicted."""
     summary = prediction.summary()
     ops, share = summary.ops, summary.cost_share
@@ -148,7 +150,7 @@ def text(path: Path, prediction: Any, holds: bool) -> str:
     for entry in summary.reasons[:8]:
         kinds = ", ".join(f"{count} {kind}" for kind, count in list(entry.op_types.items())[:4])
         lines.append(f"  why   {entry.ops} off the ANE ({kinds}): {entry.reason} [{entry.confidence}; {entry.source}]")
-    lines += [f"  do    {advice}" for advice in summary.advice[:5]]
+    lines += [f"  do    {advice}" for advice in (summary.advice or [])[:5]]
     others = [kind for chunk in prediction.chunks for kind in chunk.program.others]
     lines += [
         f"  note  the pipeline's {kind} is no ML Program and is not judged: it runs on the CPU" for kind in others
@@ -165,11 +167,11 @@ def text(path: Path, prediction: Any, holds: bool) -> str:
     if summary.choice:
         lines.append(f"  unit  {summary.choice} [low]")
     contested = sum(row.preferred == "ane" and legality.disputed(row.site) for row in prediction.rows)
-    lines += [f"  note  {legality.DISPUTED.format(ops=terminal.count(contested, 'op'))}"] if contested else []
+    lines += [f"  note  {legality.DISPUTED.format(ops=count_text(contested, 'op'))}"] if contested else []
     return "\n".join(lines)
 
 
-def time_text(prediction: Any) -> str:
+def time_text(prediction: Prediction) -> str:
     """Return the estimate with its band and its basis as text, or the reason why nothing is estimated."""
     found = prediction.estimate
     if found is None:
@@ -177,7 +179,7 @@ def time_text(prediction: Any) -> str:
     return f"about {found.ms:.3g} ms ({found.low_ms:.3g} to {found.high_ms:.3g}), estimated from {found.anchor}"
 
 
-def shape_text(flexible: Any) -> str:
+def shape_text(flexible: Flexible) -> str:
     """Say for which shapes of a flexible input the verdict holds."""
     if flexible.default is None:
         return (

@@ -1,32 +1,43 @@
 """A latency estimate per chip and unit. Always of kind "estimated", always with its anchor and band.
 
-The sums are in formulas.py, the amounts in work.py. Bytes a second and dispatch of a Neural Engine are the chip's own
+Amounts (work.py) times rates, of one program on one unit; with arrays in place of numbers, of many programs at once:
+
+Neural Engine  t = dispatch + max(FLOP / P, weights / S) + spilled / (m * S) + moved / n + heads / (l * S) + fp32 in and out / c
+               + tasks * o of each chunk, + a cost of each hand-over, + 0.125 ms for each change of unit; weights are read ahead
+               while products run
+GPU            t = dispatch + (FLOP + f * products head by head) / P + spilled / m + ops * o
+CPU            t = FLOP / P + weights / S + heads / l + fp32 in and out / c + ops * o
+
+Bytes a second and dispatch of a Neural Engine are the chip's own
 (data/chips.json), its FLOP a second its family's; a GPU's FLOP a second and all of a CPU are the chip's; the rest is shared. All but the
-chip table is fitted to published figures (data/latency.json, `python -m tests.proof.placement.score --fit`); measured.py adds this
-machine's own measurements. A chip without figures of the unit in question has no estimate; another chip's number never stands in.
+chip table is fitted to published figures (data/latency.json, `python -m tests.proof.placement.score --fit`).
+A chip's own measurements (`Chip.measured`) fill the gaps. No chip has published figures for a further chunk,
+4-bit palettes and the layout of `original`, so measured ones always count there. A chip without figures of the unit in question
+has no estimate; another chip's number never stands in.
 Bands hold nine in ten published rows whose table had part neither in the fit nor in the band.
 """
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-from ane_sweep.placement import measured
 from ane_sweep.placement.chips import Chip
-from ane_sweep.placement.formulas import Terms, ane_ms, cpu_ms, gpu_ms
 from ane_sweep.placement.path import SWITCH_MS
-from ane_sweep.placement.work import Work
+from ane_sweep.placement.sites import Site
+from ane_sweep.placement.work import Load, Work, load_of
 
 TERMS_FILE = Path(__file__).parent / "data" / "latency.json"
 GUESSED = 2.0  # times as far either way where the figures say nothing: flexible sizes, the planner's prices. A guess
 PLANNED_CPU = "m4"  # the chip of whose CPU there are no latencies, but its planner's prices (costs.py)
-MOSTLY, LEFT_OUT = (
-    0.5,
-    0.2,
-)  # shares of the CPU: above the first it is a program of the CPU; up to the second it may be left out
+# Shares of the CPU: above the first it is a program of the CPU; up to the second it may be left out
+MOSTLY, LEFT_OUT = 0.5, 0.2
+VOCABULARY_ABOVE = 16_384  # channels that a convolution makes
+_MASKS = ("add", "select", "mul", "sub")
+Terms = dict[str, Any]  # of latency.json, or of one unit for one chip: numbers, or arrays of many programs
 UNIT_OF = {"cpu_only": "cpu", "cpu_and_gpu": "gpu", "cpu_and_ne": "ane", "all": "ane"}
 
 
@@ -57,8 +68,8 @@ def of_chip(chip: Chip, terms: Terms | None = None) -> Terms:
         "resident_bytes": chip.resident_bytes,
     }
     if chip.chip not in terms["ane"]["chips"]:
-        found["ane"]["tflops"] = None
-    measured.put(found, chip, terms["probes"])
+        found["ane"]["tflops"] = chip.ane_tflops
+    _take_in(found, chip, terms["probes"])
     return found
 
 
@@ -112,21 +123,14 @@ def estimate(chunks: Sequence[Work], chip: Chip, is_flexible: bool = False, term
     unit = main_unit(chunks)
     planned = unit == "cpu" and not _prices_cpu(found)
     ms = total_ms(chunks, chip, found)
-    low, high = _band(unit, terms)
-    wider = GUESSED if is_flexible or planned else 1.0
-    return Estimate(ms, ms * low / wider, ms * high * wider, _anchor(chunks, chip, found, unit), "low")
-
-
-def _band(unit: str, terms: Terms | None) -> tuple[float, float]:
     band = (fitted() if terms is None else terms)["bands"][unit]
-    return band["low"], band["high"]
+    wider = GUESSED if is_flexible or planned else 1.0
+    return Estimate(ms, ms * band["low"] / wider, ms * band["high"] * wider, _anchor(chunks, chip, found, unit), "low")
 
 
 def main_unit(chunks: Sequence[Work]) -> str:
-    for unit in ("gpu", "ane"):
-        if any(getattr(work, unit).ops for work in chunks):
-            return unit
-    return "cpu"
+    used = (unit for unit in ("gpu", "ane") if any(getattr(work, unit).ops for work in chunks))
+    return next(used, "cpu")
 
 
 def total_ms(chunks: Sequence[Work], chip: Chip, terms: Terms) -> float:
@@ -171,3 +175,105 @@ def _anchor(chunks: Sequence[Work], chip: Chip, terms: Terms, unit: str) -> str:
     elif count:
         found.append(f"{count} ops on the CPU left out, of which there are no figures")
     return f"{chip.chip}: {'; '.join(found) or 'nothing to compute'}"
+
+
+def ane_ms(load: Load, terms: Terms) -> float:
+    """Return the milliseconds that one chunk takes on the Neural Engine."""
+    streamed = load.weights * (load.weights > terms["resident_bytes"])
+    if palettes := terms.get("palette4_gbs"):  # measured here, per byte of fp16: four times what is stored
+        streamed += (streamed > 0) * load.palettes * (4 * terms["weight_gbs"] / palettes - 1)
+    products = load.flop / (terms["tflops"] * 1e9)
+    read = (streamed + (terms["notch"] - 1) * load.notched) / (terms["weight_gbs"] * 1e6)
+    ms: float = terms["dispatch_ms"] + products + (read - products) * (read > products)  # the longer of the two
+    memory: float = terms["weight_gbs"] * 1e6
+    ms += load.spilled / (terms["spill_share"] * memory) + load.heads / (terms["heads_share"] * memory)
+    ms += load.moved / (terms["moved_gbs"] * 1e6)
+    ms += load.wide_io / (terms["wide_io_gbs"] * 1e6)
+    ms += load.tasks * terms["task_us"] * 1e-3
+    return ms
+
+
+def gpu_ms(load: Load, terms: Terms) -> float:
+    """Return the milliseconds that one chunk takes on the GPU, whose memory rate is given per TFLOP/s: both grow with the cores."""
+    per_ms: float = terms["tflops"] * 1e9
+    ms: float = terms["dispatch_ms"] + (load.flop + terms["head_factor"] * load.head_flop) / per_ms
+    ms += load.spilled * terms["flop_per_byte"] / per_ms
+    ms += load.ops * terms["op_us"] * 1e-3
+    return ms
+
+
+def cpu_ms(load: Load, terms: Terms) -> float:
+    products: float = load.flop / (terms["tflops"] * 1e9)
+    if terms.get("weight_gbs") is None:  # measured here: products and what a call costs
+        dispatch: float = terms["dispatch_ms"]
+        return dispatch + products
+    ms: float = products + load.weights / (terms["weight_gbs"] * 1e6)
+    ms += load.heads / (terms["heads_gbs"] * 1e6) + load.wide_io / (terms["wide_io_gbs"] * 1e6)
+    ms += load.ops * terms["op_us"] * 1e-3
+    return ms
+
+
+def _take_in(terms: Terms, chip: Chip, probes: dict[str, dict[str, float]]) -> None:
+    """Add a chip's measurements to its terms by unit; `probes`: amounts of work of calibrate's encoder in both forms."""
+    rows = {(one.units, one.quantity): one.value for one in chip.measured}
+    ane = terms["ane"]
+    if "HERE" in chip.sources and ("cpu_and_ne", "fp16_tflops") in rows:
+        ane |= {"tflops": chip.fp16_tflops, "here": True}
+    ane |= {name: rows["cpu_and_ne", name] for name in ("chunk_ms", "palette4_gbs") if ("cpu_and_ne", name) in rows}
+    for units, unit in (("cpu_only", "cpu"), ("cpu_and_gpu", "gpu")):
+        tflops, dispatch = (rows.get((units, quantity)) for quantity in ("fp16_tflops", "dispatch_ms"))
+        if terms[unit]["tflops"] is None and tflops is not None and dispatch is not None:
+            terms[unit] |= {"tflops": tflops, "dispatch_ms": dispatch, "here": True}
+    times = rows.get(("cpu_and_ne", "original_over_split_einsum"))
+    if times is None or ane["tflops"] is None:
+        return
+    # The rate of products over all heads at once follows from the measured ratio of the two forms' times
+    slow, fast = (load_of(probes[form]) for form in ("original", "split_einsum"))
+    left = times * ane_ms(fast, ane) - ane_ms(replace(slow, heads=0.0), ane)
+    ane["layout_here"] = True
+    if left > 0:
+        ane["heads_share"] = slow.heads / (left * 1e6) / ane["weight_gbs"]
+
+
+def explain_withholding(
+    sites: Sequence[Site], units: Sequence[str], chip: Chip, has_layout: bool = False
+) -> str | None:
+    """Return the published figures that contradict the terms of a program on the Neural Engine, which gets no estimate; else None.
+
+    `has_layout`: the cost of attention over all heads at once was measured on this machine.
+    """
+    there = [site for site, unit in zip(sites, units, strict=True) if unit == "ane"]
+    if chip.generation < 16 and any(_is_wide_head(site) for site in there):
+        return (
+            f"{chip.chip}: a convolution that makes more than {VOCABULARY_ABOVE:,} channels for many tokens: on an M1 Max GPT-2 of this "
+            "form took 519 ms, of which its other terms explain 32, and one of 18 M parameters 157 against 7 without its head "
+            "(more-ane-transformers); select the last token before it, or cut it into pieces"
+        )
+    if chip.generation == 13 and not has_layout and _masks_all_heads(there):
+        return (
+            f"{chip.chip}: attention of all heads at once whose mask is computed from an input: DistilBERT of this form took 55 ms on an "
+            "M1 Max with 15 % of its ops on the CPU, 8.7 in the Neural Engine's form, and 56 against 4.4 on an M1; which ops those "
+            "were is not published"
+        )
+    return None
+
+
+def _is_wide_head(site: Site) -> bool:
+    if site.type != "conv" or not site.outputs:
+        return False
+    shape = [size or 1 for size in site.outputs[0].shape]
+    return len(shape) > 2 and shape[1] > VOCABULARY_ABOVE and site.outputs[0].elements > shape[0] * shape[1]
+
+
+def _masks_all_heads(sites: Sequence[Site]) -> bool:
+    """Return True if a softmax over the scores of several heads reads scores with a computed mask."""
+    masked = {
+        id(site.outputs[0])
+        for site in sites
+        if site.type in _MASKS and site.outputs and len(site.data) > 1 and site.outputs[0].rank == 4
+    }
+    scores = [site for site in sites if site.type == "softmax" and site.outputs and site.outputs[0].rank == 4]
+    return any(
+        min(size or 1 for size in site.outputs[0].shape[1:3]) > 1 and any(id(tensor) in masked for tensor in site.data)
+        for site in scores  # (B, H, S, S); head by head it is (B, S, 1, S)
+    )

@@ -41,7 +41,8 @@ class Verdict:
 
 @cache
 def content() -> dict[str, Any]:
-    return json.loads(DATA.read_text(encoding="utf-8"))
+    rules: dict[str, Any] = json.loads(DATA.read_text(encoding="utf-8"))
+    return rules
 
 
 @cache
@@ -75,11 +76,9 @@ def judge(site: Site, chip: Chip) -> Verdict:
             units = tuple(unit for unit in UNITS if unit != "ane" and unit not in rule.get("also", ()))
             return Verdict(
                 units, rule["id"], rule["reason"].format(**words), advice, rule["source"],
-                _trust(rule["confidence"], rule["seen"] and chip.is_calibrated),
+                "high" if rule["seen"] and chip.is_calibrated else TRUST[rule["confidence"]],
             )  # fmt: skip
-    if disputed(site):
-        return Verdict(UNITS, confidence="low")
-    return Verdict(UNITS, confidence=_accepted(site.type, chip))
+    return Verdict(UNITS, confidence="low" if disputed(site) else _accepted(site.type, chip))
 
 
 def disputed(site: Site) -> bool:
@@ -88,37 +87,21 @@ def disputed(site: Site) -> bool:
     return any(packing.startswith(_INTEGERS) for packing in packings)
 
 
-def _trust(confidence: str, checked: bool) -> str:
-    return "high" if checked else TRUST[confidence]
-
-
 def _accepted(op_type: str, chip: Chip) -> str:
     """Return the confidence that the ANE takes an op: high if an M4 was seen to take its type."""
-    if op_type in _seen_accepted():
+    if op_type in _accepted_types()["seen_accepted"]:
         return "high" if chip.is_calibrated else "medium"
-    return "medium" if chip.is_calibrated and op_type in content_supported() else "low"
+    return "medium" if chip.is_calibrated and op_type in _accepted_types()["said_accepted"] else "low"
 
 
 @cache
-def _seen_accepted() -> frozenset[str]:
-    return frozenset(_lines("seen_accepted"))
-
-
-@cache
-def content_supported() -> frozenset[str]:
-    return frozenset(_lines("said_accepted"))
-
-
-def _lines(key: str) -> list[str]:
-    return json.loads((DATA.parent / "accepted.json").read_text(encoding="utf-8"))[key]
+def _accepted_types() -> dict[str, frozenset[str]]:
+    content = json.loads((DATA.parent / "accepted.json").read_text(encoding="utf-8"))
+    return {key: frozenset(content[key]) for key in ("seen_accepted", "said_accepted")}
 
 
 def _matches(tensors: Sequence[Tensor], dtypes: Sequence[str]) -> str | None:
     return next((repr(tensor) for tensor in tensors if tensor.dtype in dtypes), None)
-
-
-def _op_type(site: Site, rule: Rule, chip: Chip) -> str | None:
-    return site.type
 
 
 def _unknown_size(site: Site, rule: Rule, chip: Chip) -> str | None:
@@ -128,27 +111,6 @@ def _unknown_size(site: Site, rule: Rule, chip: Chip) -> str | None:
 def _runtime_index(site: Site, rule: Rule, chip: Chip) -> str | None:
     indices = site.tensor("indices")
     return repr(indices) if indices is not None and not indices.const else None
-
-
-def _reads_dtype(site: Site, rule: Rule, chip: Chip) -> str | None:
-    return _matches(site.data, rule["dtypes"])
-
-
-def _makes_dtype(site: Site, rule: Rule, chip: Chip) -> str | None:
-    return _matches(site.outputs, rule["dtypes"])
-
-
-def _any_dtype(site: Site, rule: Rule, chip: Chip) -> str | None:
-    return _matches([*site.data, *site.outputs], rule["dtypes"])
-
-
-def _computes_dtype(site: Site, rule: Rule, chip: Chip) -> str | None:
-    """Test element types of all ops but casts: a cast from or to fp32 is no arithmetic, and the ANE takes it."""
-    return None if site.type == "cast" else _any_dtype(site, rule, chip)
-
-
-def _casts_to(site: Site, rule: Rule, chip: Chip) -> str | None:
-    return _matches(site.outputs, rule["dtypes"]) if site.type == "cast" else None
 
 
 def _rank_above(site: Site, rule: Rule, chip: Chip) -> str | None:
@@ -255,14 +217,17 @@ def _attribute_is(site: Site, rule: Rule, chip: Chip) -> str | None:
 
 
 TESTS: dict[str, Callable[[Site, Rule, Chip], str | None]] = {
-    "op_type": _op_type,
+    "op_type": lambda site, rule, chip: site.type,
     "unknown_size": _unknown_size,
     "runtime_index": _runtime_index,
-    "reads_dtype": _reads_dtype,
-    "makes_dtype": _makes_dtype,
-    "any_dtype": _any_dtype,
-    "computes_dtype": _computes_dtype,
-    "casts_to": _casts_to,
+    "reads_dtype": lambda site, rule, chip: _matches(site.data, rule["dtypes"]),
+    "makes_dtype": lambda site, rule, chip: _matches(site.outputs, rule["dtypes"]),
+    "any_dtype": lambda site, rule, chip: _matches([*site.data, *site.outputs], rule["dtypes"]),
+    # not of casts: one from or to fp32 is no arithmetic, and the ANE takes it
+    "computes_dtype": lambda site, rule, chip: (
+        None if site.type == "cast" else _matches([*site.data, *site.outputs], rule["dtypes"])
+    ),
+    "casts_to": lambda site, rule, chip: _matches(site.outputs, rule["dtypes"]) if site.type == "cast" else None,
     "rank_above": _rank_above,
     "axis_above": _axis_above,
     "inner_above": _inner_above,

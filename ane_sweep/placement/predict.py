@@ -1,6 +1,6 @@
 """Predict the unit of each op of a program from legality, estimates, the cheapest path and the gates.
 
-    predict_chain(programs, chip, units) -> Prediction      one program, or chunks in the order they run
+    predict_chain(chain, chip, units) ->    Prediction      one program, or chunks in the order they run
     Prediction.summary()                                    the record's `placement` entry
     Prediction.table()                                      one row for each op
 
@@ -9,44 +9,26 @@ faster the GPU is estimated to be (choice.py), and is not predicted for chips wi
 it can of a program that would keep the CPU busy for 1 ms. Both say so by their confidence.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
-from ane_sweep.bridge.figures import Gate, Ops, Part, Placement, Shares
 from ane_sweep.errors import ConfigError, PackageError
-from ane_sweep.placement import advice, choice, costs, gates, latency, legality, path, reasons, savings, withheld, work
+from ane_sweep.placement import advice, chips, choice, costs, gates, latency, legality, path, programs, reasons, work
 from ane_sweep.placement.chips import Chip
 from ane_sweep.placement.programs import Flexible, Program
+from ane_sweep.placement.rows import OpRow, cost_share, count_ops
 from ane_sweep.placement.sites import Site
+from ane_sweep.placement.types import Gate, Part, Placement
 
 COMPUTE_UNITS = ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne")
-UNITS = ("cpu", "gpu", "ane")
 
 # 20 ms on the ANE, fixed and as a range of batches (#1909, 2023); three quarters of the ops there at the default shape (#2370)
 AT_DEFAULT = (
     "of a range only the default shape is judged: programs were seen on the ANE there (coremltools#1909, #2370), and off it at "
     "other shapes and as a whole"
 )
-
-
-@dataclass(slots=True)
-class OpRow:
-    """One op: the units that it may run on, the unit that it is expected to run on, and why."""
-
-    site: Site
-    chunk: str
-    verdict: legality.Verdict
-    cpu_ms: float
-    ane_ms: float | None
-    preferred: str = "cpu"
-    reason: str = ""
-    confidence: str = "medium"
-
-    @property
-    def ms(self) -> float:
-        return self.ane_ms if self.preferred == "ane" and self.ane_ms is not None else self.cpu_ms
 
 
 @dataclass
@@ -109,12 +91,12 @@ class Prediction:
             choice="; ".join(dict.fromkeys(chunk.choice for chunk in self.chunks if chunk.choice)) or None,
         )
 
-    def saving(self, rows: Sequence[OpRow]) -> savings.Saving | None:
+    def saving(self, rows: Sequence[OpRow]) -> advice.Saving | None:
         """Return the time saved if the Neural Engine took these rows, or None if nothing is estimated."""
         if self.estimate is None or any(row.preferred == "gpu" for row in self.rows):
             return None
         chunks = [(chunk.rows, chunk.work) for chunk in self.chunks]
-        return savings.Saving(savings.saved_ms(chunks, rows, self.chip, self.estimate.ms), self.estimate.ms)
+        return advice.estimate_saving(chunks, rows, self.chip, self.estimate.ms)
 
     @staticmethod
     def _at(shapes: dict[str, tuple[int, ...]], found: "Prediction") -> dict[str, Any]:
@@ -147,7 +129,7 @@ class Prediction:
         ]  # fmt: skip
 
 
-def predict_chain(programs: Sequence[Program], chip: Chip, compute_units: str) -> Prediction:
+def predict_chain(chain: Sequence[Program], chip: Chip, compute_units: str) -> Prediction:
     """Predict every chunk on its own, as each is a program to Core ML.
 
     Raises ConfigError for unknown units, PackageError for ops that cannot be judged.
@@ -156,7 +138,7 @@ def predict_chain(programs: Sequence[Program], chip: Chip, compute_units: str) -
         raise ConfigError(f"compute_units={compute_units}: unknown; choices: {', '.join(COMPUTE_UNITS)}")
     prediction = Prediction(chip, compute_units)
     mapped = 0
-    for program in programs:
+    for program in chain:
         try:
             result = _predict(program, chip, compute_units, mapped)
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -170,24 +152,15 @@ def predict_chain(programs: Sequence[Program], chip: Chip, compute_units: str) -
     prediction.not_estimated = latency.missing(works, chip) or next(filter(None, speaks_against), None)
     if prediction.not_estimated is None:
         prediction.estimate = latency.estimate(works, chip, is_flexible=prediction.is_ranged)
-    prediction.at_shapes = [
-        (shapes, predict_chain(there, chip, compute_units)) for shapes, there in _each_shape(programs)
-    ]
+    prediction.at_shapes = [(shapes, predict_chain(there, chip, compute_units)) for shapes, there in _each_shape(chain)]
     return prediction
 
 
-def _each_shape(programs: Sequence[Program]) -> Iterator[tuple[dict[str, tuple[int, ...]], list[Program]]]:
+def _each_shape(chain: Sequence[Program]) -> Iterator[tuple[dict[str, tuple[int, ...]], list[Program]]]:
     """Yield a chain at the first enumerated shape of each of its programs, at the second, and so on."""
-    for index in range(max((len(program.at_shapes) for program in programs), default=0)):
-        shapes: dict[str, tuple[int, ...]] = {}
-        chain = []
-        for program in programs:
-            chosen, there = (
-                program.at_shapes[min(index, len(program.at_shapes) - 1)] if program.at_shapes else ({}, program)
-            )
-            shapes |= chosen
-            chain.append(there)
-        yield shapes, chain
+    for index in range(max((len(program.at_shapes) for program in chain), default=0)):
+        each = [one.at_shapes[min(index, len(one.at_shapes) - 1)] if one.at_shapes else ({}, one) for one in chain]
+        yield dict(item for shapes, _ in each for item in shapes.items()), [program for _, program in each]
 
 
 def _describe_flexible(flexible: Flexible) -> dict[str, Any]:
@@ -202,7 +175,7 @@ def _describe_flexible(flexible: Flexible) -> dict[str, Any]:
 
 def _withheld(chunk: ChunkResult, chip: Chip) -> str | None:
     has_layout = bool(latency.of_chip(chip)["ane"].get("layout_here"))
-    return withheld.explain_withholding(
+    return latency.explain_withholding(
         [row.site for row in chunk.rows], [row.preferred for row in chunk.rows], chip, has_layout
     )
 
@@ -262,21 +235,6 @@ def _along_the_path(rows: list[OpRow], chip: Chip, compute_units: str) -> None:
     reasons.explain_stays(rows)
 
 
-def count_ops(rows: Sequence[OpRow]) -> Ops:
-    counted = Counter(row.preferred for row in rows)
-    return Ops(**{unit: counted[unit] for unit in UNITS}, total=len(rows))
-
-
-def cost_share(rows: Sequence[OpRow]) -> Shares:
-    """Return each unit's share of the planner cost: the price of the ops to Core ML's planner (costs.py), which is not a time.
-
-    The GPU's ops count at the CPU's price, as they have none of their own.
-    """
-    total = sum(row.ms for row in rows)
-    shares = {unit: sum(row.ms for row in rows if row.preferred == unit) for unit in UNITS}
-    return Shares(**{unit: round(ms / total, 6) if total else 0.0 for unit, ms in shares.items()})
-
-
 def confidence(prediction: Prediction) -> str:
     """Return the confidence in a whole prediction: never above medium, because estimates decide.
 
@@ -284,3 +242,16 @@ def confidence(prediction: Prediction) -> str:
     """
     calibrated = prediction.chip.is_calibrated and not prediction.is_ranged
     return "medium" if calibrated and prediction.compute_units in ("cpu_and_ne", "cpu_only") else "low"
+
+
+def op_times(path: Path, chip: str) -> dict[str, float]:
+    """Return the milliseconds of each op of the default function, by the name of the op's first output; no latencies.
+
+    They are on the ANE if that chip's takes the op, else on the CPU. A lookup costs the rows it takes. Raises
+    errors.PackageError, errors.ConfigError.
+    """
+    row, found = chips.get(chip), {}
+    for site in next(iter(programs.load(path).functions.values())):
+        unit = "ane" if "ane" in legality.judge(site, row).supported else "cpu"
+        found[site.name] = work.lookup_ms(site) if site.type == "gather" else costs.estimate_ms(site, unit)
+    return found

@@ -5,9 +5,9 @@ type and size alone, which must match the file (graph.check_record), so that a p
 package without its weight file is judged all the same: see `without`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,11 @@ from ane_sweep.errors import PackageError
 from ane_sweep.mil import chain, graph, pipeline
 from ane_sweep.mil import package as packages
 from ane_sweep.mil.element_types import DTYPE_NAMES, MOST_AXES
+from ane_sweep.mil.proto import MIL_pb2, Model_pb2
 from ane_sweep.placement import defaults
 from ane_sweep.placement.sites import Site, Tensor
 
+Value = MIL_pb2.Value
 _SUB_BYTE_BITS = {"int4": 4, "uint4": 4, "uint1": 1, "uint2": 2, "uint3": 3, "uint6": 6}
 
 
@@ -147,17 +149,20 @@ def values_at(package: packages.Package, function: str, chosen: dict[str, tuple[
     return known
 
 
-def _at_shape(known: dict[str, Tensor], features: dict[str, Any], chosen: dict[str, tuple[int, ...]]) -> list[Flexible]:
+def _at_shape(
+    known: dict[str, Tensor], features: Mapping[str, Model_pb2.FeatureDescription], chosen: dict[str, tuple[int, ...]]
+) -> list[Flexible]:
     """Give inputs of several shapes the chosen shape, else their default one; return the list of these inputs."""
     found = []
     for name, tensor in known.items():
         if tensor.is_static:
             continue
-        feature = features.get(name)
-        kind = defaults.flexibility(feature) if feature is not None else None
-        shapes = defaults.enumerated(feature, tensor.rank) if kind == "enumerated" else ()
-        shape = chosen.get(name) or (defaults.of_input(feature, tensor.rank) if kind else None)
-        if shape is not None and any(said not in (None, size) for said, size in zip(tensor.shape, shape)):
+        feature, kind, shape = features.get(name), None, chosen.get(name)
+        shapes: tuple[tuple[int, ...], ...] = ()
+        if feature is not None and (kind := defaults.flexibility(feature)):
+            shapes = defaults.enumerated(feature, tensor.rank) if kind == "enumerated" else ()
+            shape = shape or defaults.of_input(feature, tensor.rank)
+        if shape is not None and any(declared not in (None, size) for declared, size in zip(tensor.shape, shape)):
             shape = None
         found.append(Flexible(name, kind or "range", shape, shapes))
         if shape is not None:
@@ -174,14 +179,14 @@ class _Reader:
         self.is_flexible = is_flexible
         self.files: dict[str, bool] = {}  # weight files by name: whether they are there
 
-    def _check(self, value: Any) -> None:
+    def _check(self, value: Value) -> None:
         file = value.blobFileValue.fileName
         if file not in self.files:
             self.files[file] = self.package.has(file)
         if self.files[file]:
             graph.check_record(value, self.package)
 
-    def block(self, block: Any, known: dict[str, Tensor], *, nested: bool = False) -> list[Site]:
+    def block(self, block: MIL_pb2.Block, known: dict[str, Tensor], *, nested: bool = False) -> list[Site]:
         made: list[Site] = []
         for proto in block.operations:
             kind = proto.type.rpartition(".")[2]
@@ -202,7 +207,7 @@ class _Reader:
                 made += self.block(inner, scope, nested=True)
         return made
 
-    def _site(self, kind: str, proto: Any, known: dict[str, Tensor], nested: bool) -> Site:
+    def _site(self, kind: str, proto: MIL_pb2.Operation, known: dict[str, Tensor], nested: bool) -> Site:
         inputs: dict[str, list[Tensor]] = {}
         for parameter, argument in graph.in_order(proto.inputs):
             inputs[parameter] = [
@@ -224,11 +229,11 @@ class _Reader:
             raise PackageError(f"{self.package.path}: an op reads {name!r}, which nothing makes; the file is damaged")
         return known[name]
 
-    def _constant(self, proto: Any, known: dict[str, Tensor]) -> None:
+    def _constant(self, proto: MIL_pb2.Operation, known: dict[str, Tensor]) -> None:
         for value in proto.outputs:
             known[value.name] = self._literal(proto.attributes["val"], value.type)
 
-    def _literal(self, value: Any, kind: Any = None) -> Tensor:
+    def _literal(self, value: Value, kind: MIL_pb2.ValueType | None = None) -> Tensor:
         """Return a constant; values in the weight file are never read."""
         found = _tensor(kind if kind is not None else value.type)
         if value.WhichOneof("value") == "blobFileValue":
@@ -236,7 +241,7 @@ class _Reader:
             return Tensor(found.dtype, found.shape, const=True)
         return Tensor(found.dtype, found.shape, const=True, decode=lambda: _plain(value, self.package))
 
-    def _compressed(self, kind: str, proto: Any, known: dict[str, Tensor]) -> None:
+    def _compressed(self, kind: str, proto: MIL_pb2.Operation, known: dict[str, Tensor]) -> None:
         """Add the output of a constexpr op as a constant whose stored size is that of the op's parameters."""
         bits = 0
         parts: dict[str, Tensor] = {}
@@ -269,7 +274,7 @@ def _bits(tensor: Tensor) -> int:
     return tensor.elements * _SUB_BYTE_BITS[tensor.dtype] if tensor.dtype in _SUB_BYTE_BITS else tensor.bytes * 8
 
 
-def _tensor(value_type: Any) -> Tensor:
+def _tensor(value_type: MIL_pb2.ValueType) -> Tensor:
     """Return the tensor that a MIL type describes: of a state the tensor it holds, of a list or dictionary its kind only."""
     kind = value_type.WhichOneof("type")
     if kind == "stateType":
@@ -285,7 +290,7 @@ def _tensor(value_type: Any) -> Tensor:
     return Tensor(DTYPE_NAMES.get(found.dataType, f"type {found.dataType}"), shape)
 
 
-def _plain(value: Any, package: packages.Package) -> Any:
+def _plain(value: Value, package: packages.Package) -> object:
     """Return a decoded constant as number, text or flat tuple, or None if it cannot be decoded."""
     try:
         decoded = graph.decode(value, package)

@@ -2,11 +2,12 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from itertools import groupby
 
-from ane_sweep.bridge.figures import Reason
 from ane_sweep.placement import path
+from ane_sweep.placement.rows import OpRow
+from ane_sweep.placement.types import Reason
 
 STAYS = "the ANE takes it, but"  # how the reason of an op begins that the path leaves on the CPU
 _LEAST_MS = 5e-4
@@ -17,11 +18,11 @@ class _Stretch:
     """Neighbouring ops that stay on the CPU although the Neural Engine takes them; `is_first`: a function begins with them."""
 
     is_first: bool
-    rows: list[Any] = field(default_factory=list)
+    rows: list[OpRow]
 
     @property
     def saved_ms(self) -> float:
-        return sum(row.cpu_ms - row.ane_ms for row in self.rows)
+        return sum(row.cpu_ms - (row.ane_ms or 0.0) for row in self.rows)
 
     @property
     def cost_ms(self) -> float:
@@ -29,18 +30,18 @@ class _Stretch:
         return path.LAUNCH_MS + path.SWITCH_MS + (0.0 if self.is_first else path.SWITCH_MS)
 
 
-def explain_stays(rows: Sequence[Any]) -> None:
-    """Set the reason of ops that the Neural Engine takes and that stay on the CPU. `rows` are predict.OpRow of a function."""
+def explain_stays(rows: Sequence[OpRow]) -> None:
+    """Set the reason of ops that the Neural Engine takes and that stay on the CPU. `rows`: those of one function."""
     for stretch in _stretches(rows):
         reason = _reason([stretch])
         for row in stretch.rows:
             row.reason = row.reason or reason
 
 
-def list_reasons(rows: Sequence[Any]) -> list[Reason]:
-    """Return the reasons, most costly first, each with the ops that it is about. `rows` are predict.OpRow of all chunks."""
+def list_reasons(rows: Sequence[OpRow]) -> list[Reason]:
+    """Return the reasons, most costly first, each with the ops that it is about. `rows`: those of all chunks."""
     total = sum(row.ms for row in rows) or 1.0
-    groups: dict[tuple[str | None, str], list[Any]] = defaultdict(list)
+    groups: dict[tuple[str | None, str], list[OpRow]] = defaultdict(list)
     for row in rows:
         if row.preferred != "ane":
             groups[_key(row)].append(row)
@@ -60,33 +61,29 @@ def list_reasons(rows: Sequence[Any]) -> list[Reason]:
     return sorted(found, key=lambda entry: (-entry.cost_share, entry.rule or "", entry.reason))
 
 
-def _key(row: Any) -> tuple[str | None, str]:
+def _key(row: OpRow) -> tuple[str | None, str]:
     """Return (rule, reason) that a record's entry is about; texts of one rule differ by the shapes in them."""
     if row.reason == row.verdict.reason:
         return row.verdict.rule, ""
     return ("path", STAYS) if row.reason.startswith(STAYS) else (None, row.reason)
 
 
-def _example(members: Sequence[Any]) -> str:
+def _example(members: Sequence[OpRow]) -> str:
     others = len({row.reason for row in members}) - 1
     return members[0].reason + (f" (and {others} more like it)" if others else "")
 
 
-def _stretches(rows: Sequence[Any]) -> list[_Stretch]:
+def _stretches(rows: Sequence[OpRow]) -> list[_Stretch]:
     found: list[_Stretch] = []
-    before = None
-    for row in rows:
-        is_first = before is None or (before.chunk, before.site.function) != (row.chunk, row.site.function)
-        if _stays(row):
-            if is_first or not _stays(before):
-                found.append(_Stretch(is_first))
-            found[-1].rows.append(row)
-        before = row
+    for _, function in groupby(rows, lambda row: (row.chunk, row.site.function)):
+        place = 0
+        for stays, members in groupby(
+            function, lambda row: row.preferred == "cpu" and row.ane_ms is not None and not row.site.nested
+        ):
+            stretch = _Stretch(place == 0, list(members))
+            place += len(stretch.rows)
+            found += [stretch] * stays
     return found
-
-
-def _stays(row: Any) -> bool:
-    return row.preferred == "cpu" and row.ane_ms is not None and not row.site.nested
 
 
 def _reason(stretches: Sequence[_Stretch]) -> str:

@@ -31,8 +31,8 @@ class Tensor:
         shape: tuple[int | None, ...],
         *,
         const: bool = False,
-        value: Any = None,
-        decode: Callable[[], Any] | None = None,
+        value: object = None,
+        decode: Callable[[], object] | None = None,
         stored_bytes: int | None = None,
         packing: str | None = None,
         is_default: bool = False,
@@ -96,7 +96,7 @@ class Site:
         found = self.inputs.get(parameter)
         return found[0] if found else None
 
-    def value(self, parameter: str, default: Any = None) -> Any:
+    def value(self, parameter: str, default: object = None) -> Any:
         """Return the value of a constant parameter, or `default` if it is absent or not readable."""
         tensor = self.tensor(parameter)
         if tensor is None or not tensor.const or tensor.value is None:

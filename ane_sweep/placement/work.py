@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ane_sweep.placement import costs, laws
+from ane_sweep.placement import costs
 from ane_sweep.placement.sites import Site, Tensor
 
 VIEWS = {
@@ -147,7 +147,7 @@ def count(load: Load, site: Site, cache: float, seen: set[int]) -> None:
 def flop(site: Site) -> float:
     """Return an op's multiplications and additions; an einsum has two for each combination of its letters."""
     if site.type != "einsum":
-        return laws.flop(site)
+        return costs.flop(site)
     sizes = _letters(site)
     return 2.0 * math.prod(sizes.values()) if sizes else 0.0
 

@@ -23,8 +23,7 @@ from ane_sweep.bridge.runtimes import RUNTIMES, collect_host_facts
 from ane_sweep.bridge.source import Source
 from ane_sweep.bridge.stages import STAGES, limit
 from ane_sweep.bridge.task import AUTO_REPEATS, CHEAP_S, Task
-from ane_sweep.machine import apple, usb
-from ane_sweep.placement import here
+from ane_sweep.machine import apple, calibrated, usb
 from ane_sweep.planner import checks, chunking, estimates, packages, scoring, versions
 from ane_sweep.store import files
 
@@ -231,7 +230,7 @@ def _add_placement(chain: Chain, program: Task) -> Task:
     itself, whatever runtime then executes the program."""
     cell, shared = chain.cell, chain.shared
     asked = {"chips": shared.chips, "compute_units": cell.compute_units}
-    if measured := here.digest(shared.chips):  # what `ane-sweep calibrate` found on this machine
+    if measured := calibrated.digest(shared.chips):  # what `ane-sweep calibrate` found on this machine
         asked["measured"] = measured
     chain.add("predict", asked, {"program": program})
     params: dict[str, Any] = {"host": shared.host, "compiler": cell.compiler, "device": cell.device}

@@ -34,6 +34,8 @@ DECIDE_NOTHING = (
     "ane_sweep.bridge.stages",
     "ane_sweep.bridge.task",
     "ane_sweep.native_errors",
+    "ane_sweep.placement",
+    "ane_sweep.placement.types",
 )
 _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+(ane_sweep[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+(ane_sweep[\w.]*))",

@@ -1,8 +1,8 @@
 """Published, predicted, planned and measured figures of the same request, side by side."""
 
-from ane_sweep.bridge.figures import Ops
 from ane_sweep.bridge.record import Record
 from ane_sweep.placement import chips
+from ane_sweep.placement.types import Ops
 from ane_sweep.report.blocks import Grid
 from ane_sweep.report.table import list_row_labels
 from ane_sweep.report.views import Cells

@@ -10,8 +10,8 @@ from typing import Any
 
 from ane_sweep import outward
 from ane_sweep.bridge import disk, retold
-from ane_sweep.bridge.figures import Placement
 from ane_sweep.bridge.record import DRAWN, Record, Status, read_records
+from ane_sweep.placement.types import Placement
 from ane_sweep.report import (
     beside,
     drift,

@@ -13,12 +13,12 @@ import msgspec
 
 from ane_sweep import installed, outward, terminal
 from ane_sweep.bridge import conversion, disk, kept
-from ane_sweep.bridge.figures import Count
 from ane_sweep.bridge.record import Record
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Limits, TaskRequest
 from ane_sweep.errors import AneSweepError, ConfigError, StageError
 from ane_sweep.machine import memory
+from ane_sweep.placement.types import Count
 from ane_sweep.report import figures
 from ane_sweep.report.blocks import Block, Grid, Para, Plots
 from ane_sweep.runner import isolate

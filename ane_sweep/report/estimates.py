@@ -5,8 +5,8 @@ These figures are estimates, not measurements, and every heading says so.
 
 from collections.abc import Sequence
 
-from ane_sweep.bridge.figures import CHOICE_UNKNOWN
 from ane_sweep.bridge.record import Record
+from ane_sweep.placement.types import CHOICE_UNKNOWN
 from ane_sweep.report import table
 from ane_sweep.report.blocks import Grid, Para, Points, Section
 from ane_sweep.report.table import Column

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from ane_sweep.bridge.figures import Unit
+from ane_sweep.placement.types import Unit
 from ane_sweep.report import templating
 
 if TYPE_CHECKING:

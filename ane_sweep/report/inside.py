@@ -5,8 +5,9 @@ Parts and gaps are measured on the host of the record; the strip beneath a part 
 ML) or predicted to be shared out by unit, and was not measured.
 """
 
-from ane_sweep.bridge.figures import Placement, Timing
+from ane_sweep.bridge.figures import Timing
 from ane_sweep.bridge.record import Record
+from ane_sweep.placement.types import Placement
 from ane_sweep.report import figures
 from ane_sweep.report.blocks import Block, Grid, Para, Plots, Section
 from ane_sweep.report.views import Cells, cut

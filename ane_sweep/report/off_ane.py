@@ -6,7 +6,7 @@ Cells that have a reason in common share its row, whatever the chip.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ane_sweep.bridge.figures import Kind, Placement, Reason
+from ane_sweep.placement.types import Kind, Placement, Reason
 from ane_sweep.report.blocks import Block, Grid, Para, Points, Section
 from ane_sweep.report.views import Cells, group_names
 

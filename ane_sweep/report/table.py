@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from ane_sweep import outward
 from ane_sweep.bridge import metrics
-from ane_sweep.bridge.figures import Placement
 from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.metrics import RANKED, MetricSpec
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, has_random_weights, varying_axes
 from ane_sweep.bridge.runtimes import traits
+from ane_sweep.placement.types import Placement
 from ane_sweep.planner import help
 from ane_sweep.report import blocks
 from ane_sweep.report.doubts import doubts

@@ -14,7 +14,7 @@ from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, W
 from ane_sweep.bridge.runtimes import RUNTIMES, traits
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
-from ane_sweep.placement.agree import plan_agreement
+from ane_sweep.placement.rows import plan_agreement
 from ane_sweep.results import gather
 from ane_sweep.results.pool import in_vain, pooled
 from ane_sweep.results.verdict import Verdict

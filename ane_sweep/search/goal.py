@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from ane_sweep.bridge import metrics
-from ane_sweep.bridge.figures import Kind
 from ane_sweep.bridge.record import Record
 from ane_sweep.errors import ConfigError, suggestion
 from ane_sweep.placement.chips import canonical
+from ane_sweep.placement.types import Kind
 from ane_sweep.results import search_log
 
 TIMED = ("measured", "planned")  # kinds of which a figure may be known only when a cell was timed

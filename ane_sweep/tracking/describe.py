@@ -17,8 +17,9 @@ from typing import Any
 from ane_sweep import outward
 from ane_sweep.bridge import autopsy
 from ane_sweep.bridge.cell import AXES
-from ane_sweep.bridge.figures import Artifact, Placement
+from ane_sweep.bridge.figures import Artifact
 from ane_sweep.bridge.record import Record, Status, flat_cell, has_random_weights
+from ane_sweep.placement.types import Placement
 from ane_sweep.results import timeline
 from ane_sweep.tracking.datasets import Dataset, scored_inputs
 from ane_sweep.tracking.figures import cell_metrics, latency_series

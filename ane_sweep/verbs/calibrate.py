@@ -95,15 +95,15 @@ def _run(given: argparse.Namespace, more: list[str]) -> int:
 
 def _show(given: argparse.Namespace, name: str | None) -> int:
     from ane_sweep.calibration import figures, run
-    from ane_sweep.placement import here
+    from ane_sweep.machine import calibrated
 
-    found = figures.CalibrationRows(here.rows()) if name is None else run.read_run(given.out, name)
+    found = figures.CalibrationRows(calibrated.rows()) if name is None else run.read_run(given.out, name)
     if given.json:
         tell(rows=[asdict(row) for row in found.rows], missing=found.missing)
     elif found.rows or found.missing:
         _print(found)
     else:
-        print(f"nothing was measured here yet ({here.path()}): ane-sweep calibrate run, on a Mac")
+        print(f"nothing was measured here yet ({calibrated.path()}): ane-sweep calibrate run, on a Mac")
     return OK
 
 

@@ -1,8 +1,8 @@
 """`ane-sweep devices`: the chips that placement is predicted for"""
 
-from dataclasses import asdict
-
 from ane_sweep import tables
+from ane_sweep.machine.calibrated import find_measurements
+from ane_sweep.placement import chips
 from ane_sweep.terminal import OK, tell
 from ane_sweep.words import Parser
 
@@ -43,14 +43,14 @@ def devices(args: list[str]) -> int:
     )
     parser.json("chips, sources, devices", "tables")
     given = parser.read(args)
-    from ane_sweep.placement import chips
+    known = chips.table(find_measurements).values()
 
     if given.json:
-        rows = [asdict(chip) for chip in chips.table().values()]
+        rows = [chip.to_dict() for chip in known]
         tell(chips=rows, sources=chips.sources(), devices=chips.devices())
         return OK
     table: list[tuple[str, ...]] = []
-    for chip in chips.table().values():
+    for chip in known:
         cells = ["?" if getattr(chip, name) is None else f"{getattr(chip, name)}" for name in _COLUMNS]
         table.append((*cells[:-1], f"{chip.basis}; {', '.join(chip.sources)}"))
     names = [(chip, ", ".join(devices)) for chip, devices in chips.devices().items()]

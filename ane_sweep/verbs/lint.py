@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import PackageError
+from ane_sweep.machine.calibrated import find_measurements
 from ane_sweep.outward import escape_controls, mask_credentials
+from ane_sweep.placement import chips, judge
+from ane_sweep.placement.predict import COMPUTE_UNITS
 from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK, say
 from ane_sweep.words import Parser
 
@@ -37,17 +40,13 @@ class Options:
 def lint(args: list[str]) -> int:
     """Run the verb; returns its exit code. Raises ConfigError for a wrong word."""
     options = parse(args)
-    from ane_sweep.placement import judge
-
     with judge.pause_collection():
         return report(options)
 
 
 def report(options: Options) -> int:
     """Report every package on every chip; return the exit code."""
-    from ane_sweep.placement import chips, judge
-
-    wanted = [chips.get(name) for name in options.chips]
+    wanted = [chips.get(name, find_measurements) for name in options.chips]
     found, problems, code = [], [], HOLDS
     for path in options.paths:
         try:
@@ -72,8 +71,6 @@ def report(options: Options) -> int:
 
 def parse(args: list[str]) -> Options:
     """Return the options from words; `--name value` and `--name=value` are equivalent."""
-    from ane_sweep.placement.predict import COMPUTE_UNITS
-
     plain = Options()
     parser = Parser(
         "lint",

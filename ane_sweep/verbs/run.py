@@ -174,12 +174,12 @@ def load(path: Path, given: argparse.Namespace, numerics: str | None = None) -> 
 def _say_if_slow(given: argparse.Namespace) -> None:
     """Print the expected time before a long wait, as every product is rounded separately."""
     from ane_sweep.mil import effects
-    from ane_sweep.placement import laws, programs
+    from ane_sweep.placement import costs, programs
 
     if "products" not in effects.select_effects(given.effects.split(",") if given.effects else None):
         return
     sites = [site for part in programs.load_chain([given.model]) for site in part.sites]
-    seconds = sum(map(laws.flop, sites)) / 2 * effects.PRODUCT_NS / 1e9
+    seconds = sum(map(costs.flop, sites)) / 2 * effects.PRODUCT_NS / 1e9
     if seconds >= _SLOW_S:
         say(
             f"--numerics ane rounds every product by itself: about {seconds:.0f} s of one core here; --effects without `products` less"

@@ -38,11 +38,12 @@ import msgspec
 
 from ane_sweep import native_errors
 from ane_sweep.bridge import conversion, disk, protocol
-from ane_sweep.bridge.figures import Metric, Placement, Timing
+from ane_sweep.bridge.figures import Metric, Timing
 from ane_sweep.bridge.protocol import EXIT_NO_SPACE, MEMORY_VARIABLE, PARENT_VARIABLE
 from ane_sweep.bridge.task import TaskRequest, TaskResult
 from ane_sweep.errors import Died, End, StageError, Unavailable
 from ane_sweep.machine import stand_in
+from ane_sweep.placement.types import Placement
 from ane_sweep.worker import faults, imports, leftovers
 from ane_sweep.worker.stages import StageResult
 

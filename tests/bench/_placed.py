@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.bridge.figures import Ops
 from ane_sweep.placement import chips, judge, predict
+from ane_sweep.placement.types import Ops
 from ane_sweep.planner.options import shipped
 from tests.bench import Row
 from tests.proof.placement import score_text

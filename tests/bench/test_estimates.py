@@ -2,7 +2,7 @@
 
 import pytest
 
-from ane_sweep.placement import chips, formulas, latency, work
+from ane_sweep.placement import chips, latency, work
 from ane_sweep.results import published
 from tests.bench import estimates
 from tests.proof.placement import nets, tables, terms
@@ -43,7 +43,7 @@ def test_a_published_median_is_inside_the_band_of_its_estimate(rows, name):
 
 def test_weights_that_stay_on_the_chip_cost_no_streaming_and_larger_ones_all_of_it():
     a16 = chips.get("a16")
-    at = [formulas.ane_ms(work.Load(1e6, count), latency.of_chip(a16)["ane"]) for count in (1, 7_100_000, 7_100_001)]
+    at = [latency.ane_ms(work.Load(1e6, count), latency.of_chip(a16)["ane"]) for count in (1, 7_100_000, 7_100_001)]
     assert at[0] == at[1] and at[2] - at[1] == pytest.approx(7_100_001 / (a16.weight_gbs * 1e6), rel=0.01)
 
 

@@ -8,7 +8,7 @@ from constructed import placement
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ane_sweep.bridge.figures import Artifact, Metric, Ops, Timing
+from ane_sweep.bridge.figures import Artifact, Metric, Timing
 from ane_sweep.bridge.record import (
     SCHEMA,
     Record,
@@ -22,6 +22,7 @@ from ane_sweep.bridge.record import (
     write_records,
 )
 from ane_sweep.errors import RunNotFound, StoreError
+from ane_sweep.placement.types import Ops
 
 words = st.text(max_size=8)
 plain = st.recursive(

@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 from ane_sweep import engine
 from ane_sweep.__main__ import main
-from ane_sweep.bridge.figures import Ops
 from ane_sweep.bridge.record import Record
 from ane_sweep.calibration import figures, probes, run
 from ane_sweep.errors import ConfigError, StoreError
-from ane_sweep.placement import chips, here
+from ane_sweep.machine import calibrated
+from ane_sweep.placement import chips
+from ane_sweep.placement.types import Ops
 
 SMALL, LARGE = 7_089_408, 67_149_824  # parameters of the nets
 
@@ -31,12 +32,17 @@ def somewhere(tmp_path, monkeypatch):
     """A data folder of the test's own."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.delenv("ANE_SWEEP_STAND_IN", raising=False)
-    return tmp_path / "data" / "ane-sweep" / here.NAME
+    return tmp_path / "data" / "ane-sweep" / calibrated.NAME
 
 
-def row(chip="m3", quantity="dispatch_ms", value=0.25, **changes) -> here.Row:
-    held = here.Row(
-        chip, "cpu_and_ne", quantity, value, "ms", "measured", here.SOURCE, "dispatch", "25G1", "2026-11-22"
+def known(chip: str) -> chips.Chip:
+    """The chip with what this machine measured."""
+    return chips.get(chip, calibrated.find_measurements)
+
+
+def row(chip="m3", quantity="dispatch_ms", value=0.25, **changes) -> calibrated.Row:
+    held = calibrated.Row(
+        chip, "cpu_and_ne", quantity, value, "ms", "measured", calibrated.SOURCE, "dispatch", "25G1", "2026-11-22"
     )
     return replace(held, **changes)
 
@@ -91,7 +97,7 @@ def test_records_become_rows_with_chip_unit_kind_and_source():
     found = figures.derive_rows(
         taken({"dispatch": 0.6, "products": 7.5, "weights": 3.0, "chunks": 12.3, "gpu_small": 1, "cpu_small": 2}),
         "m3",
-        here.SOURCE,
+        calibrated.SOURCE,
     )
     held = {(one.units, one.quantity): one for one in found.rows}
     assert held["cpu_and_ne", "chunk_ms"].value == pytest.approx(4.8 / 3)
@@ -101,45 +107,48 @@ def test_records_become_rows_with_chip_unit_kind_and_source():
     )
     assert held["cpu_and_ne", "original_over_split_einsum"].value == 1
     assert {(one.chip, one.source, one.os_build, one.taken) for one in found.rows} == {
-        ("m3", here.SOURCE, "25G1", "2026-11-22")
+        ("m3", calibrated.SOURCE, "25G1", "2026-11-22")
     }
     assert found.missing == []
 
 
 def test_a_probe_that_failed_leaves_its_figures_out_with_the_reason():
-    found = figures.derive_rows(taken({"products": 50}, failed="dispatch"), "m3", here.SOURCE)
+    found = figures.derive_rows(taken({"products": 50}, failed="dispatch"), "m3", calibrated.SOURCE)
     assert "dispatch_ms: probe dispatch failed: it broke" in found.missing
     assert "fp16_tflops" not in {one.quantity for one in found.rows if one.units == "cpu_and_ne"}
 
 
 def test_a_large_net_that_is_no_slower_than_a_small_one_gives_no_rate_and_that_is_said():
-    found = figures.derive_rows(taken({"gpu_small": 4, "gpu_products": 4}), "m3", here.SOURCE)
+    found = figures.derive_rows(taken({"gpu_small": 4, "gpu_products": 4}), "m3", calibrated.SOURCE)
     assert "fp16_tflops (cpu_and_gpu): the time of probe gpu_products beside the others gives none" in found.missing
     assert "cpu_and_gpu" not in {one.units for one in found.rows}
 
 
 def test_figures_of_this_machine_stand_in_where_the_table_has_no_measurement(somewhere):
-    assert chips.get("m3") == chips.published()["m3"] and here.digest(["m3", "m4"]) is None
-    here.keep([row(), row(quantity="fp16_tflops", value=9.5), row("m4", value=7.0)])
-    assert (chips.get("m3").dispatch_ms, chips.get("m3").fp16_tflops) == (0.25, 9.5)
-    assert chips.get("m3").weight_gbs == chips.published()["m3"].weight_gbs and "HERE" in chips.get("m3").sources
-    assert chips.get("m4") == chips.published()["m4"], "it was measured by others already"
-    assert chips.get("m3_pro") == chips.published()["m3_pro"], "another chip's number is never taken"
-    assert here.digest(["m3"]) and here.digest(["m1"]) is None
+    assert known("m3") == chips.published()["m3"] and calibrated.digest(["m3", "m4"]) is None
+    calibrated.keep([row(), row(quantity="fp16_tflops", value=9.5), row("m4", value=7.0)])
+    assert (known("m3").dispatch_ms, known("m3").fp16_tflops) == (0.25, 9.5)
+    assert known("m3").weight_gbs == chips.published()["m3"].weight_gbs and "HERE" in known("m3").sources
+    assert known("m4") == chips.published()["m4"], "it was measured by others already"
+    assert known("m3_pro") == chips.published()["m3_pro"], "another chip's number is never taken"
+    assert calibrated.digest(["m3"]) and calibrated.digest(["m1"]) is None
 
 
 def test_a_row_is_replaced_by_a_later_one_and_those_of_a_stand_in_count_for_nobody_else():
-    here.keep([row(), row(value=0.5, source="stand-in x (s.json, 123)")])
-    here.keep([row(value=0.3)])
-    assert [(one.value, one.source) for one in here.rows()] == [(0.3, here.SOURCE), (0.5, "stand-in x (s.json, 123)")]
-    assert chips.get("m3").dispatch_ms == 0.3
+    calibrated.keep([row(), row(value=0.5, source="stand-in x (s.json, 123)")])
+    calibrated.keep([row(value=0.3)])
+    assert [(one.value, one.source) for one in calibrated.rows()] == [
+        (0.3, calibrated.SOURCE),
+        (0.5, "stand-in x (s.json, 123)"),
+    ]
+    assert known("m3").dispatch_ms == 0.3
 
 
 def test_a_damaged_file_is_said_with_its_line(somewhere):
-    here.keep([row()])
+    calibrated.keep([row()])
     somewhere.write_text(somewhere.read_text() + "m3,cpu_and_ne,dispatch_ms,fast,ms,measured,this machine,dispatch,,\n")
     with pytest.raises(StoreError, match=r"calibration\.csv, line 3: expected chip,units,quantity"):
-        here.rows()
+        calibrated.rows()
 
 
 def test_off_a_mac_it_says_what_it_would_measure_and_measures_nothing(capsys, tmp_path):
@@ -184,10 +193,10 @@ def test_what_a_mac_measured_is_kept_for_its_chip_and_bundled_for_others(tmp_pat
     assert main(["calibrate", "run", f"out={out}"]) == 0
     said = capsys.readouterr().out
     assert "stand-in m (script.json" in said and "to send in: " in said
-    assert chips.get("m3").dispatch_ms == here.rates("m3")["dispatch_ms"] != chips.published()["m3"].dispatch_ms
+    assert known("m3").dispatch_ms == calibrated.find_measurements("m3")[0].value != chips.published()["m3"].dispatch_ms
     assert main(["devices"]) == 0 and "measured here (ane-sweep calibrate)" in capsys.readouterr().out
     monkeypatch.delenv("ANE_SWEEP_STAND_IN")
-    assert chips.get("m3") == chips.published()["m3"], "no Mac measured that"
+    assert known("m3") == chips.published()["m3"], "no Mac measured that"
     (sent,) = out.glob("calibration-m3-*.zip")
     assert main(["import", str(sent), f"out={tmp_path / 'elsewhere'}"]) == 0
     assert run.read_run(tmp_path / "elsewhere", "last").rows[0].chip == "m3"
@@ -235,4 +244,4 @@ def test_a_calibration_runs_whole_under_a_stand_in(tmp_path):
     made = json.loads(done.stdout)
     assert made["chip"] == "m3" and made["rows"] and all(one["source"].startswith("stand-in ") for one in made["rows"])
     assert {one["kind"] for one in made["rows"]} == {"measured", "planned"}
-    assert (tmp_path / "data" / "ane-sweep" / here.NAME).is_file() and os.path.getsize(made["bundle"]) > 0
+    assert (tmp_path / "data" / "ane-sweep" / calibrated.NAME).is_file() and os.path.getsize(made["bundle"]) > 0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ane_sweep.machine import apple, helpers, stand_in, usb
+from ane_sweep.machine import apple, services, stand_in, usb
 from ane_sweep.mil import analytics
 from ane_sweep.worker.runtimes import coreml
 from ane_sweep.worker.stages import place
@@ -127,9 +127,9 @@ def test_helpers_among_all_processes():
         "ANECompilerService.xpc/Contents/MacOS/ANECompilerService\n"
         "  900    1000   0:00.01 /usr/bin/an ed\n"
     )
-    found = helpers.parse(said)
+    found = services.parse(said)
     assert [(row.name, row.pid) for row in found] == [("ANECompilerService", 73677), ("aned", 73666)]
-    assert found[0].resident_bytes == 151450 * 1024 and helpers.parse("") == []
+    assert found[0].resident_bytes == 151450 * 1024 and services.parse("") == []
 
 
 @pytest.mark.parametrize(

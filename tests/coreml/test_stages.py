@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ane_sweep.bridge.figures import Ops
 from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.placement.types import Ops
 from ane_sweep.worker.coreml import trace
 from ane_sweep.worker.runtimes import _chain, coreml
 from ane_sweep.worker.stages import compile, latency, load, place, score

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ane_sweep.machine import services, virtual_memory
-from ane_sweep.machine.helpers import Helper
+from ane_sweep.machine import memory, services
+from ane_sweep.machine.services import Helper
 
 # The lines that vm_stat prints, with the names and the form of Apple's vm_stat.c (system_cmds-1012); numbers are made up.
 WHOLE = """Mach Virtual Memory Statistics: (page size of 16384 bytes)
@@ -33,21 +33,21 @@ Swapouts:                               1200000.
 
 
 def test_the_text_of_vm_stat_in_bytes():
-    found = virtual_memory.parse(WHOLE)
+    found = memory.parse(WHOLE)
     page = 16384
     assert found.levels == {"free": 10000 * page, "wired": 120000 * page, "compressor": 150000 * page}
     assert found.counts == {
         "paged_in": 7000000 * page, "paged_out": 200000 * page, "swapped_in": 1000000 * page, "swapped_out": 1200000 * page,
     }  # fmt: skip
-    later = virtual_memory.parse(WHOLE.replace("  10000.", "   4000.").replace("1200000.", "1200064."))
-    changed = virtual_memory.change(found, later)
+    later = memory.parse(WHOLE.replace("  10000.", "   4000.").replace("1200000.", "1200064."))
+    changed = memory.change(found, later)
     assert changed["free"] == -6000 * page and changed["swapped_out"] == 64 * page and changed["paged_in"] == 0
 
 
 @pytest.mark.parametrize("text", ["", "vm_stat: failed", "Pages free: 12.", "page size of 4096 bytes\nPages odd: 1."])
 def test_what_vm_stat_does_not_say_is_a_reason(text):
     with pytest.raises(ValueError, match="nothing that is known"):
-        virtual_memory.parse(text)
+        memory.parse(text)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from placement.by_hand import Writer
 
-from ane_sweep.placement import chips, costs, judge, legality, notch, path
+from ane_sweep.placement import chips, costs, gates, judge, legality, path
 from ane_sweep.placement.sites import Site, Tensor
 from tests.proof.placement.compiler_forms import Net
 
@@ -78,7 +78,7 @@ def test_one_row_by_k_by_k_goes_to_the_ane_from_4992_on():
 def test_the_notch_is_within_16_kib_of_a_multiple_of_a_mebibyte_a_core(kind, shape, more, payload, hit):
     name = {"conv": "weight", "linear": "weight", "matmul": "y"}[kind]
     site = Site(kind, {name: [Tensor("fp16", shape, const=True)], **more}, [])
-    assert (notch.payload_bytes(site), notch.is_hit(payload)) == (payload, hit)
+    assert (gates.payload_bytes(site), gates.is_hit(payload)) == (payload, hit)
 
 
 def package(tmp_path, width):

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from ane_sweep.errors import ConfigError
-from ane_sweep.placement import chips, choice, formulas, here, latency, withheld, work
+from ane_sweep.machine import calibrated
+from ane_sweep.placement import chips, choice, latency, work
 from ane_sweep.placement.sites import Site, Tensor
 from tests.proof.placement import choices, nets, terms
 
@@ -32,7 +33,7 @@ def asked(spec: str, unit: str, chip: str) -> str | None:
 
 def why(spec: str, chip: str) -> str | None:
     sites = nets.sites(spec)
-    return withheld.explain_withholding(sites, ["ane"] * len(sites), chips.get(chip))
+    return latency.explain_withholding(sites, ["ane"] * len(sites), chips.get(chip))
 
 
 def weight(*shape: int, **packed: object) -> Tensor:
@@ -50,7 +51,7 @@ def test_a_weight_falls_into_the_notch_where_one_core_reads_about_a_mebibyte():
     assert not work.in_notch(weight(2048, 4096, stored_bytes=2**22)), "what is compressed is read as it is stored"
     assert load("mlp tokens=1 width=4096 hidden=2048 layers=1").notched == 2 * 2048 * 4096 * 2
     ane = latency.of_chip(chips.get("m1"))["ane"]
-    inside, beside = (formulas.ane_ms(work.Load(weights=1e9, notched=share), ane) for share in (1e9, 0.0))
+    inside, beside = (latency.ane_ms(work.Load(weights=1e9, notched=share), ane) for share in (1e9, 0.0))
     assert 17 < 1e9 / ((inside - ane["dispatch_ms"]) * 1e6) < 25 and beside < inside
 
 
@@ -83,13 +84,11 @@ def test_only_fp32_that_comes_in_or_goes_out_is_converted():
 
 def test_more_of_anything_never_takes_less():
     ane = latency.of_chip(chips.get("m1"))["ane"]
-    before = formulas.ane_ms(work.Load(1e9, 1e8, 0, 0, 1e7, 1e7, 0, 1e6, 10, 10, 1e7), ane)
+    before = latency.ane_ms(work.Load(1e9, 1e8, 0, 0, 1e7, 1e7, 0, 1e6, 10, 10, 1e7), ane)
     for name in ("flop", "weights", "notched", "spilled", "heads", "wide_io", "tasks", "moved"):
         more = work.Load(1e9, 1e8, 0, 0, 1e7, 1e7, 0, 1e6, 10, 10, 1e7)
         setattr(more, name, getattr(more, name) + 1e8)
-        assert formulas.ane_ms(more, ane) > before or name == "flop", (
-            name
-        )  # products are hidden behind the weights here
+        assert latency.ane_ms(more, ane) > before or name == "flop", name  # products are hidden behind the weights here
 
 
 @pytest.mark.parametrize("chip", ["a12", "a13", "a18", "a18_pro", "a19", "a19_pro"])
@@ -128,33 +127,41 @@ def test_forms_whose_published_figures_contradict_the_terms_get_none(spec, chip,
     assert found is None if reason is None else (reason in found and found.startswith(f"{chip}: "))
 
 
-def row(quantity: str, value: float, units: str = "cpu_and_ne", chip: str = "m1") -> here.Row:
-    return here.Row(chip, units, quantity, value, "ms", "measured", here.SOURCE, "probe", "25G1", "2026-11-22")
+def known(chip: str) -> chips.Chip:
+    """The chip with what this machine measured."""
+    return chips.get(chip, calibrated.find_measurements)
+
+
+def row(quantity: str, value: float, units: str = "cpu_and_ne", chip: str = "m1") -> calibrated.Row:
+    return calibrated.Row(
+        chip, units, quantity, value, "ms", "measured", calibrated.SOURCE, "probe", "25G1", "2026-11-22"
+    )
 
 
 def test_what_this_machine_measured_feeds_the_estimates_of_its_chip_alone():
     net = nets.sites(f"{ENCODER} form=split_einsum bits=4")
     units = {unit: [work.work_of(net, [unit] * len(net), 0, 2.3e6)] for unit in ("ane", "gpu", "cpu")}
-    m1 = chips.get("m1")
-    before = latency.estimate(units["ane"] * 2, m1).ms
-    assert latency.missing(units["gpu"], m1) and latency.missing(units["cpu"], m1)
-    here.keep([row("chunk_ms", 0.6)])
-    assert latency.estimate(units["ane"] * 2, m1).ms == pytest.approx(before - 1.0)
-    here.keep([row("fp16_tflops", 2.0, "cpu_and_gpu"), row("fp16_tflops", 1.0, "cpu_only")])
-    assert latency.missing(units["gpu"], m1) and latency.missing(units["cpu"], m1), "what a call costs belongs to it"
-    here.keep([row("dispatch_ms", 0.5, "cpu_and_gpu"), row("dispatch_ms", 0.1, "cpu_only")])
-    gpu, cpu = (latency.estimate(units[unit], m1) for unit in ("gpu", "cpu"))
+    before = latency.estimate(units["ane"] * 2, known("m1")).ms
+    assert latency.missing(units["gpu"], known("m1")) and latency.missing(units["cpu"], known("m1"))
+    calibrated.keep([row("chunk_ms", 0.6)])
+    assert latency.estimate(units["ane"] * 2, known("m1")).ms == pytest.approx(before - 1.0)
+    calibrated.keep([row("fp16_tflops", 2.0, "cpu_and_gpu"), row("fp16_tflops", 1.0, "cpu_only")])
+    assert latency.missing(units["gpu"], known("m1")) and latency.missing(units["cpu"], known("m1")), (
+        "what a call costs belongs to it"
+    )
+    calibrated.keep([row("dispatch_ms", 0.5, "cpu_and_gpu"), row("dispatch_ms", 0.1, "cpu_only")])
+    gpu, cpu = (latency.estimate(units[unit], known("m1")) for unit in ("gpu", "cpu"))
     assert gpu.ms > 0.5 + 11.1 / 2 and "measured here" in gpu.anchor and cpu.ms == pytest.approx(0.1 + 11.17, rel=0.01)
-    assert latency.missing(units["gpu"], chips.get("m3")), "and of no other chip's"
+    assert latency.missing(units["gpu"], known("m3")), "and of no other chip's"
 
 
 def test_the_layout_measured_here_makes_the_probe_s_ratio_and_lifts_what_was_withheld():
-    here.keep([row("original_over_split_einsum", 6.0)])
-    ane = latency.of_chip(chips.get("m1"))["ane"]
+    calibrated.keep([row("original_over_split_einsum", 6.0)])
+    ane = latency.of_chip(known("m1"))["ane"]
     slow, fast = (work.load_of(latency.fitted()["probes"][form]) for form in ("original", "split_einsum"))
-    assert formulas.ane_ms(slow, ane) == pytest.approx(6 * formulas.ane_ms(fast, ane)) and ane["layout_here"]
+    assert latency.ane_ms(slow, ane) == pytest.approx(6 * latency.ane_ms(fast, ane)) and ane["layout_here"]
     sites = nets.sites(ENCODER)
-    assert withheld.explain_withholding(sites, ["ane"] * len(sites), chips.get("m1"), has_layout=True) is None
+    assert latency.explain_withholding(sites, ["ane"] * len(sites), known("m1"), has_layout=True) is None
 
 
 def test_palettes_are_read_at_the_rate_measured_here():
@@ -162,25 +169,22 @@ def test_palettes_are_read_at_the_rate_measured_here():
     site = Site("linear", {"x": [Tensor("fp16", (1, 1024))], "weight": [palette]}, [Tensor("fp16", (1, 1024))])
     found = work.count_work([site], ["ane"], 1e9).ane
     assert found.palettes == found.weights == 2**19 + 32
-    as_stored = formulas.ane_ms(found, latency.of_chip(chips.get("m1"))["ane"])
-    here.keep([row("palette4_gbs", 60.9)])  # as fast as fp16 of the same shape: they are expanded
-    assert formulas.ane_ms(found, latency.of_chip(chips.get("m1"))["ane"]) - as_stored == pytest.approx(
+    as_stored = latency.ane_ms(found, latency.of_chip(known("m1"))["ane"])
+    calibrated.keep([row("palette4_gbs", 60.9)])  # as fast as fp16 of the same shape: they are expanded
+    assert latency.ane_ms(found, latency.of_chip(known("m1"))["ane"]) - as_stored == pytest.approx(
         3 * found.weights / 60.9e6
     )
 
 
 def test_the_unit_follows_from_the_ratio_of_two_estimates_and_is_not_predicted_without_them():
     resnet = nets.sites("resnet50 batch=16")
-    assert (
-        choice.main(resnet, chips.get("m5_max")).unit == "gpu"
-        and choice.main(resnet, chips.get("m4_pro")).unit == "ane"
-    )
-    found = choice.main(resnet, chips.get("m4"))
+    assert choice.main(resnet, known("m5_max")).unit == "gpu" and choice.main(resnet, known("m4_pro")).unit == "ane"
+    found = choice.main(resnet, known("m4"))
     assert found.unit is None and found.reason.startswith(
         "we cannot tell whether Core ML would choose the GPU: nobody has published figures of the m4's GPU"
     )
-    here.keep([row("fp16_tflops", 40.0, "cpu_and_gpu", "m4"), row("dispatch_ms", 0.2, "cpu_and_gpu", "m4")])
-    assert choice.main(resnet, chips.get("m4")).unit == "gpu"
+    calibrated.keep([row("fp16_tflops", 40.0, "cpu_and_gpu", "m4"), row("dispatch_ms", 0.2, "cpu_and_gpu", "m4")])
+    assert choice.main(resnet, known("m4")).unit == "gpu"
 
 
 def test_the_choice_is_scored_beside_trivial_answers_and_ships_what_was_fitted():
@@ -264,9 +268,9 @@ def test_convolutional_nets_on_an_a14_are_estimated_without_a_bias_that_grows_wi
 
 def test_the_longer_of_products_and_weights_counts():
     ane = latency.of_chip(chips.get("m1"))["ane"]
-    both = formulas.ane_ms(work.Load(flop=1e9, weights=1e8), ane)
-    assert both == formulas.ane_ms(work.Load(weights=1e8), ane) > formulas.ane_ms(work.Load(flop=1e9), ane)
-    assert formulas.ane_ms(work.Load(flop=1e12, weights=1e8), ane) == formulas.ane_ms(work.Load(flop=1e12), ane)
+    both = latency.ane_ms(work.Load(flop=1e9, weights=1e8), ane)
+    assert both == latency.ane_ms(work.Load(weights=1e8), ane) > latency.ane_ms(work.Load(flop=1e9), ane)
+    assert latency.ane_ms(work.Load(flop=1e12, weights=1e8), ane) == latency.ane_ms(work.Load(flop=1e12), ane)
 
 
 def test_devices_stand_for_chips_of_the_table_and_no_name_for_two():

@@ -3,9 +3,10 @@
 import pytest
 from placement.by_hand import Writer, conv_chain
 
-from ane_sweep.bridge.figures import Ops
 from ane_sweep.errors import ConfigError, PackageError
-from ane_sweep.placement import agree, chips, gates, predict, programs
+from ane_sweep.placement import chips, gates, predict, programs
+from ane_sweep.placement import rows as table
+from ane_sweep.placement.types import Ops
 
 M4 = chips.get("m4")
 IMAGE = ("fp16", (1, 64, 32, 32))
@@ -234,9 +235,9 @@ def test_unreadable_packages_are_package_errors(tmp_path):
 
 def test_agreement_is_of_like_with_like():
     rows = [{"op_type": "conv", "preferred": "ane"}, {"op_type": "relu", "preferred": "cpu"}]
-    assert agree.plan_agreement(rows, rows) == 1
-    assert agree.plan_agreement(rows, [rows[0], {"op_type": "relu", "preferred": "ane"}]) == 0.5
-    assert agree.plan_agreement(rows, rows[:1]) is None
+    assert table.plan_agreement(rows, rows) == 1
+    assert table.plan_agreement(rows, [rows[0], {"op_type": "relu", "preferred": "ane"}]) == 0.5
+    assert table.plan_agreement(rows, rows[:1]) is None
 
 
 def convolutions_around(writer, value, kind, count=8):

@@ -20,9 +20,9 @@ import json, sys
 from dataclasses import asdict
 from pathlib import Path
 from ane_sweep.mil import graph
-from ane_sweep.placement import judge, times
+from ane_sweep.placement import judge, predict
 for path in map(Path, sys.argv[1:]):
-    print(path.name, json.dumps(times.op_times(path, "m4")))
+    print(path.name, json.dumps(predict.op_times(path, "m4")))
     program = graph.load(path)
     print([(op.type, list(op.inputs.items())) for op in program.ops])
     for chip in ("a14", "m1_max", "m4", "m4_pro"):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ane_sweep.placement import costs, laws
+from ane_sweep.placement import costs
 from ane_sweep.stats.ranks import spearman
 from tests.proof.placement import cases, fit, score, tables, terms
 
@@ -115,4 +115,4 @@ def test_cases_line_up_with_the_report():
     assert sum(1 for _ in score.plans()) > 250
     built = cases.build("add", context=True)
     assert [site.type for site in built].count("conv") == 6
-    assert laws.work(built[8], "ane") == 2 * 65536 * 4
+    assert costs.work(built[8], "ane") == 2 * 65536 * 4

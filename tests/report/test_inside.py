@@ -2,7 +2,8 @@
 
 import constructed
 
-from ane_sweep.bridge.figures import Metric, Ops, Part, Shares, Timing
+from ane_sweep.bridge.figures import Metric, Timing
+from ane_sweep.placement.types import Ops, Part, Shares
 from ane_sweep.report import document, figures, inside
 from ane_sweep.report.blocks import Grid, Plots
 from ane_sweep.report.views import Cells

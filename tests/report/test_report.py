@@ -16,10 +16,11 @@ from rich.console import Console
 from ane_sweep import engine, tracking
 from ane_sweep.__main__ import main
 from ane_sweep.bridge import metrics
-from ane_sweep.bridge.figures import Gate, Look, Metric, Ops, Part, Shares, Timing
+from ane_sweep.bridge.figures import Look, Metric, Timing
 from ane_sweep.bridge.record import Record, StageStatus, Status, read_records, write_records
 from ane_sweep.placement import chips
 from ane_sweep.placement import choice as unit_choice
+from ane_sweep.placement.types import Gate, Ops, Part, Shares
 from ane_sweep.report import document, drift, estimates, figures, first, heading, page, picture, screen, table, views
 from ane_sweep.results import ranking
 

@@ -6,11 +6,12 @@ from types import SimpleNamespace
 import pytest
 from tiny import ONCE
 
-from ane_sweep.bridge.figures import Ops, Placement, Shares, Timing
+from ane_sweep.bridge.figures import Timing
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.machine import stand_in
+from ane_sweep.placement.types import Ops, Placement, Shares
 from ane_sweep.planner import checkpoints, config, overview, plan
 from ane_sweep.report import screen, table
 from ane_sweep.results import assemble, gather

@@ -6,10 +6,11 @@ import re
 import constructed
 import pytest
 
-from ane_sweep.bridge.figures import Metric, Ops, Timing
+from ane_sweep.bridge.figures import Metric, Timing
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import TaskResult
+from ane_sweep.placement.types import Ops
 from ane_sweep.planner import config
 from ane_sweep.results import search_log
 from ane_sweep.runner.executors import local

@@ -199,10 +199,10 @@ def test_what_is_shared_out_decides_where_it_is_cut(converted, tmp_path):
 
 def test_time_is_the_placement_rooms_estimate_of_each_op(converted):
     from ane_sweep.mil.line import line_up
-    from ane_sweep.placement import times
+    from ane_sweep.placement import predict
 
     path = converted["fp16", "iOS18"] / "model.mlpackage"
-    found = times.op_times(path, "m4")
+    found = predict.op_times(path, "m4")
     line = line_up(graph.load(path))
     missing = [op.outputs[0] for op in line.compute if op.outputs[0] not in found]
     assert not missing and all(ms >= 0 for ms in found.values())

@@ -21,7 +21,7 @@ import pytest
 from ane_sweep import engine, outward
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.cell import AXES
-from ane_sweep.bridge.figures import Metric, Ops
+from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.record import (
     Record,
     StageOutcome,
@@ -33,6 +33,7 @@ from ane_sweep.bridge.record import (
     write_records,
 )
 from ane_sweep.errors import TrackingError
+from ane_sweep.placement.types import Ops
 from ane_sweep.report import page
 from ane_sweep.store.runs import open_run
 from ane_sweep.tracking import (

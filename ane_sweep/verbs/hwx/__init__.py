@@ -12,6 +12,7 @@ from typing import Any
 
 from ane_sweep.bridge.user_files import open_user_file
 from ane_sweep.errors import ConfigError
+from ane_sweep.machine.calibrated import find_measurements
 from ane_sweep.outward import escape_controls
 from ane_sweep.terminal import BAD_CONFIGURATION, IN_DOUBT, OK, say, tell
 from ane_sweep.words import Parser
@@ -105,7 +106,7 @@ def _compare_with_package(package: Path, programs: list[Any]) -> dict[str, Any]:
             f"--program {package}: wanted programs of one known family, these are of {', '.join(families)}"
         )
     return compiled.compare_with_tasks(
-        predict.predict_chain(judge.load(package), chips.get(chip), "cpu_and_ne"), programs
+        predict.predict_chain(judge.load(package), chips.get(chip, find_measurements), "cpu_and_ne"), programs
     )
 
 

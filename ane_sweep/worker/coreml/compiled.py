@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.bridge.figures import Placement
 from ane_sweep.errors import ConfigError
 from ane_sweep.hwx import comparison, files
+from ane_sweep.machine.calibrated import find_measurements
 from ane_sweep.placement import chips, compiled, judge, predict
 from ane_sweep.placement.predict import Prediction
+from ane_sweep.placement.types import Placement
 
 
 def describe_compiled(
@@ -42,7 +43,7 @@ def _drop_rows(content: dict[str, Any]) -> dict[str, Any]:
 def _predict(program: Path, planned: Placement) -> Prediction | None:
     """Return our prediction for the plan's chip and units, or None for a chip that no table has."""
     try:
-        chip = chips.get(planned.chip or "")
+        chip = chips.get(planned.chip or "", find_measurements)
     except ConfigError:
         return None
     return predict.predict_chain(judge.load(program), chip, planned.compute_units)

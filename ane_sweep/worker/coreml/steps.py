@@ -24,7 +24,7 @@ from ane_sweep.bridge import autopsy, disk
 from ane_sweep.bridge.protocol import MEMORY_VARIABLE, PARENT_VARIABLE
 from ane_sweep.bridge.task import Limits, TaskRequest
 from ane_sweep.errors import Died, StageError, Unavailable
-from ane_sweep.machine import helpers, processes, stand_in
+from ane_sweep.machine import processes, services, stand_in
 from ane_sweep.worker.child import describe_error, die_with_parent, explain_death
 
 _LOOK_S = 1.0
@@ -72,14 +72,14 @@ def stop_watching(request: dict[str, Any]) -> None:
 def _watch(child: subprocess.Popen[bytes], quiet_file: Path) -> tuple[dict[str, int], str | None]:
     """Wait for the child; return the largest resident size of each service, and what went over the limit, or None."""
     limit = _read_limit()
-    before = helpers.sizes()
+    before = services.sizes()
     peaks = dict(before)
     with processes.ProcessExit(child.pid) as gone:
         while not gone.wait(_LOOK_S):
             if quiet_file.exists():
                 gone.wait(None)
                 break
-            for name, size in helpers.sizes().items():
+            for name, size in services.sizes().items():
                 peaks[name] = max(size, peaks.get(name, 0))
             grown = sum(max(0, size - before.get(name, 0)) for name, size in peaks.items())
             used = processes.tree_bytes(child.pid)

@@ -8,7 +8,7 @@ the plan's cost, as if the whole plan took one millisecond. The args of each eve
 from collections.abc import Sequence
 from typing import Any
 
-from ane_sweep.bridge.figures import Placement
+from ane_sweep.placement.types import Placement
 
 NAME = "plan.trace.json"
 _THREADS = {"cpu": 1, "gpu": 2, "ane": 3}

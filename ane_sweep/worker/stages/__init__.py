@@ -12,7 +12,8 @@ Modules here import torch, coremltools and transformers inside functions only: t
 from dataclasses import dataclass, field
 from typing import Any
 
-from ane_sweep.bridge.figures import Metric, Placement, Timing
+from ane_sweep.bridge.figures import Metric, Timing
+from ane_sweep.placement.types import Placement
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.mil import chunker, cut_words, cuts, graph, line, package, pipeline
-from ane_sweep.placement import flexible, times
+from ane_sweep.placement import flexible, predict
 from ane_sweep.worker import params
 from ane_sweep.worker.stages import StageResult
 
@@ -59,7 +59,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
             own=settings.own,
             program_bytes=settings.program_bytes,
             mapped_bytes=settings.mapped_bytes,
-            times=times.op_times(source, settings.chip) if settings.by == "time" else {},
+            times=predict.op_times(source, settings.chip) if settings.by == "time" else {},
             at=tuple(cut_words.parse_places(settings.cuts)),
             varying=flexible.varying,
         )

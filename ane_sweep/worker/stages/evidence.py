@@ -22,7 +22,8 @@ from typing import Any
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
-from ane_sweep.machine import helpers, powermetrics, services, syslog, thermal, virtual_memory
+from ane_sweep.machine import memory as machine_memory
+from ane_sweep.machine import powermetrics, services, syslog, thermal
 from ane_sweep.machine.listener import Listener
 from ane_sweep.worker import memory, runtimes
 from ane_sweep.worker.feeds.arrays import Inputs
@@ -89,16 +90,16 @@ class EvidencePass:
         self.facts: dict[str, Any] = {"power": {}, "findings": []}
         self.predictions = 0
         self.moments: list[dict[str, Any]] = []
-        self.helpers: list[list[helpers.Helper]] = []
-        self.memory: list[virtual_memory.Memory] = []
+        self.helpers: list[list[services.Helper]] = []
+        self.memory: list[machine_memory.Memory] = []
 
     def look(self, when: str) -> None:
         """Read the state of Apple's services and the machine's memory, between the parts of the pass."""
-        rows = helpers.rows()
+        rows = services.rows()
         self.helpers.append(rows)
         moment: dict[str, object] = {"when": when, "at": time.perf_counter(), "services": [vars(row) for row in rows]}
         try:
-            self.memory.append(virtual_memory.read())
+            self.memory.append(machine_memory.read())
             moment["memory"] = vars(self.memory[-1])
         except ValueError as error:
             self.sources["vm_stat"] = str(error)
@@ -120,7 +121,7 @@ class EvidencePass:
                 self.metrics.append(Metric(f"service_{name}_cpu_s", sum(spent), "s", source="ps"))
         if len(self.memory) == len(self.helpers):
             self.sources["vm_stat"] = "measured"
-            changed = virtual_memory.change(self.memory[0], self.memory[-1])
+            changed = machine_memory.change(self.memory[0], self.memory[-1])
             self.metrics += [
                 Metric(f"machine_{name}_bytes", value, "bytes", source="vm_stat") for name, value in changed.items()
             ]

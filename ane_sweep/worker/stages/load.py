@@ -25,7 +25,7 @@ from ane_sweep.bridge import disk
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import Died, StageError, Unavailable
-from ane_sweep.machine import helpers
+from ane_sweep.machine import services
 from ane_sweep.mil import identity, package
 from ane_sweep.worker.coreml.steps import run_step, stop_watching
 from ane_sweep.worker.feeds.arrays import Inputs
@@ -63,7 +63,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     work = Path(tempfile.mkdtemp(prefix="load-"))
     home = work / "home"
     home.mkdir()
-    before = helpers.state()
+    before = services.state()
     folders, description = copy_afresh(inputs, work)
     request = {"params": params, "inputs": {"reference": str(inputs["reference"]), **folders}}
     steps: Steps = {}
@@ -73,10 +73,10 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
         made["new_cache_entries"] = len(list_bundles(home) - entries)
         steps[name] = made
     realised = {name: describe_cache(name, steps, description) for name in steps}
-    services = {"before": before, "after": helpers.state()}
-    content = {"schema": 1, "steps": steps, "cache": realised, "helpers": services}
+    helpers = {"before": before, "after": services.state()}
+    content = {"schema": 1, "steps": steps, "cache": realised, "helpers": helpers}
     (out / "load.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
-    return StageResult(_list_metrics(steps), {"load": realised, "ane_helpers": services})
+    return StageResult(_list_metrics(steps), {"load": realised, "ane_helpers": helpers})
 
 
 def run_with_own_cache(stage: str, step: str, label: str, home: Path, **request: object) -> Any:

@@ -23,13 +23,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.bridge.figures import Metric, Ops, Part, Placement, Reason, Shares, as_plain
+from ane_sweep.bridge.figures import Metric, as_plain
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.hwx import copies
 from ane_sweep.machine import host
 from ane_sweep.mil import analytics, identity, package
 from ane_sweep.placement.path import count_segments
+from ane_sweep.placement.types import Ops, Part, Placement, Reason, Shares
 from ane_sweep.worker.coreml import trace
 from ane_sweep.worker.coreml.compiled import describe_compiled
 from ane_sweep.worker.runtimes import _remote, coreml

@@ -11,10 +11,12 @@ Metrics are of kind "predicted" (the latency: "estimated") and carry the chip. N
 import json
 from pathlib import Path
 
-from ane_sweep.bridge.figures import Metric, Placement, as_plain
+from ane_sweep.bridge.figures import Metric, as_plain
 from ane_sweep.bridge.stages import Stage
+from ane_sweep.machine.calibrated import find_measurements
 from ane_sweep.mil import package
 from ane_sweep.placement import chips, predict, programs
+from ane_sweep.placement.types import Placement
 from ane_sweep.worker import params
 from ane_sweep.worker.stages import StageResult
 
@@ -38,7 +40,7 @@ class Params(params.Params, frozen=True):
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
     """Predict for each chip. Raises PackageError for an unreadable program, ConfigError for an unknown chip or units."""
     settings = Params.read(params)
-    selected = [chips.get(name) for name in settings.chips]
+    selected = [chips.get(name, find_measurements) for name in settings.chips]
     loaded = programs.load_chain(package.program_paths(inputs["program"]))
     result = StageResult()
     for chip in selected:

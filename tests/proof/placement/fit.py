@@ -10,7 +10,7 @@ import statistics
 from collections import defaultdict
 from dataclasses import dataclass
 
-from ane_sweep.placement import costs, laws
+from ane_sweep.placement import costs
 from ane_sweep.placement.sites import Site, Tensor
 from tests.proof.placement import cases
 
@@ -43,8 +43,8 @@ def _estimated() -> list[Observation]:
         sites = built.setdefault(key, cases.build(row["case"], context=row["context"] == "ctx"))
         site = sites[int(row["op_index"])]
         if row["ane_ms"]:
-            found.append(Observation(row["case"], site, laws.ANE, float(row["ane_ms"]), 1e-6))
-        found.append(Observation(row["case"], site, laws.CPU, float(row["bnns_ms"]), 1e-6))
+            found.append(Observation(row["case"], site, costs.ANE, float(row["ane_ms"]), 1e-6))
+        found.append(Observation(row["case"], site, costs.CPU, float(row["bnns_ms"]), 1e-6))
     return found
 
 
@@ -94,22 +94,22 @@ def _anchor(rows: list[dict[str, str]], sites: list[Site]) -> tuple[float, float
     share, relu = max(shares, key=lambda pair: pair[0], default=(0.0, None))
     if relu is None or share < _ROUNDING / _GOOD_ANCHOR:
         return None
-    return laws.work(relu, laws.CPU) / RELU_BYTES_PER_MS / share, _ROUNDING / share
+    return costs.work(relu, costs.CPU) / RELU_BYTES_PER_MS / share, _ROUNDING / share
 
 
 def fit(found: list[Observation]) -> costs.Rates:
     """Rates by "class/regime/unit": the mean of work / ms on a log scale, each observation weighing by its certainty."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for one in found:
-        amount = laws.work(one.site, one.unit)
+        amount = costs.work(one.site, one.unit)
         if amount <= 0 or one.ms <= 0:
             continue
-        key = f"{laws.op_class(one.site)}/{laws.regime(one.site)}/{one.unit}"
+        key = f"{costs.op_class(one.site)}/{costs.regime(one.site)}/{one.unit}"
         weight = 1.0 / (one.error + 1e-3) ** 2
         sums[key][0] += weight * math.log(amount / one.ms)
         sums[key][1] += weight
     rates = {key: math.exp(total / weight) for key, (total, weight) in sums.items()}
-    for unit in (laws.CPU, laws.ANE):
+    for unit in (costs.CPU, costs.ANE):
         rates[f"relu/all/{unit}"] = RELU_BYTES_PER_MS
     return dict(sorted(rates.items()))
 
@@ -136,7 +136,7 @@ def leave_one_case_out(found: list[Observation], *, refit: bool = True) -> list[
         rates = fit([one for one in found if one.case != case]) if refit else everything
         for one in (one for one in found if one.case == case):
             guess = costs.estimate_ms(one.site, one.unit, rates)
-            key = (laws.op_class(one.site), one.unit)
+            key = (costs.op_class(one.site), one.unit)
             by_class[key].append((abs(guess / one.ms - 1.0), case))
     result = []
     for (kind, unit), errors in sorted(by_class.items()):

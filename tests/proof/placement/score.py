@@ -166,7 +166,7 @@ def count_table(packages: dict[str, Path]) -> list[dict[str, Any]]:
 def write_rates(found: list[fit.Observation]) -> None:
     content = {
         "source": "fitted by tests/proof/placement/fit.py to the M4 figures beside this file (751K study, MIT)",
-        "unit": "work per ms: bytes or FLOP, as laws.py says for the class",
+        "unit": "work per ms: bytes or FLOP, as costs.py says for the class",
         "observations": len(found),
         "rates": {key: float(f"{rate:.6g}") for key, rate in fit.fit(found).items()},
     }

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from ane_sweep.placement import chips, formulas, latency, withheld, work
+from ane_sweep.placement import chips, latency, work
 from ane_sweep.placement.chips import Chip
-from ane_sweep.placement.formulas import Terms
+from ane_sweep.placement.latency import Terms
 from tests.proof.placement import nets
 
 FILE = Path(__file__).parents[3] / "ane_sweep" / "placement" / "data" / "published" / "latency.csv"
@@ -76,7 +76,7 @@ class Row:
     @property
     def withheld(self) -> str | None:
         sites = nets.sites(self.net)
-        return withheld.explain_withholding(sites, [self.unit] * len(sites), self.chip)
+        return latency.explain_withholding(sites, [self.unit] * len(sites), self.chip)
 
 
 @cache
@@ -164,7 +164,7 @@ def said_of(rows: Stacked, terms: Terms) -> Any:
         key: np.array([value[own] for own in rows.own]) if isinstance(value, dict) else value
         for key, value in terms.items()
     } | rows.chips
-    said = rows.chunks * getattr(formulas, f"{rows.unit}_ms")(rows.load, flat)
+    said = rows.chunks * getattr(latency, f"{rows.unit}_ms")(rows.load, flat)
     return said + _CHUNK_MS * (rows.chunks - 1) if rows.unit == "ane" else said
 
 

@@ -10,9 +10,10 @@ import yaml
 from constructed import placement
 
 from ane_sweep import verbs
-from ane_sweep.bridge.figures import Metric, Ops
+from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, read_records, write_records
 from ane_sweep.errors import RunNotFound
+from ane_sweep.placement.types import Ops
 from ane_sweep.planner import config
 from ane_sweep.verbs.doctor import confirm, doctor
 

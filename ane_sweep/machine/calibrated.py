@@ -21,9 +21,9 @@ from ane_sweep import folders
 from ane_sweep.bridge import disk
 from ane_sweep.errors import StoreError
 from ane_sweep.machine import stand_in
+from ane_sweep.placement.chips import Measurement
 
 NAME, KIND, SOURCE = "calibration.csv", "measured", "this machine"
-_RATES = ("dispatch_ms", "fp16_tflops", "weight_gbs")  # of the Neural Engine, that an estimate is made of
 
 
 @dataclass(frozen=True)
@@ -93,21 +93,17 @@ def keep(made: Sequence[Row]) -> Path:
     return where
 
 
-def find_rows(chip: str) -> list[Row]:
-    """Return the stored rows of a chip that come from this machine, or from the active stand-in."""
+def find_measurements(chip: str) -> list[Measurement]:
+    """Return the measurements of a chip that were taken on this machine, or by the active stand-in; `chips.get` takes them in."""
+    rows = _rows_of(chip)
+    return [Measurement(row.units, row.quantity, row.value) for row in rows if row.kind == KIND and row.value > 0]
+
+
+def _rows_of(chip: str) -> list[Row]:
     return [row for row in rows() if row.chip == chip and row.source == source()]
-
-
-def rates(chip: str) -> dict[str, float]:
-    """Return dispatch_ms, fp16_tflops and weight_gbs of a chip's Neural Engine, as far as they were measured here."""
-    return {
-        row.quantity: row.value
-        for row in find_rows(chip)
-        if row.units == "cpu_and_ne" and row.quantity in _RATES and row.value > 0
-    }
 
 
 def digest(chips: Sequence[str]) -> str | None:
     """Return a digest of the local measurements that estimates for these chips use, or None without any (the usual case)."""
-    found = [asdict(row) for chip in sorted(chips) for row in find_rows(chip)]
+    found = [asdict(row) for chip in sorted(chips) for row in _rows_of(chip)]
     return hashlib.sha256(repr(found).encode()).hexdigest() if found else None

@@ -1,0 +1,113 @@
+"""The placement of a program: its ops by unit, their shares of the cost, and the reasons and gates behind them.
+
+The constraints are what every stored placement holds and one from elsewhere must.
+"""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+Kind = Literal["measured", "planned", "estimated", "predicted", "published"]
+Unit = Literal["cpu", "gpu", "ane"]
+Name = Annotated[str, Meta(min_length=1, max_length=500)]
+Count = Annotated[int, Meta(ge=0)]
+
+
+@dataclass(frozen=True)
+class Ops:
+    """The number of ops on each unit, and of all ops."""
+
+    cpu: Count
+    gpu: Count
+    ane: Count
+    total: Count
+
+    def share(self, unit: Unit) -> float:
+        """Return a unit's share of all ops, 0 to 1; 0 for a program without ops."""
+        count: int = getattr(self, unit)
+        return count / self.total if self.total else 0.0
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Shares of a cost by unit, 0 to 1."""
+
+    cpu: float
+    gpu: float
+    ane: float
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A rule that decides for a whole program: `effect` is cpu (it leaves the Neural Engine), risk (its
+    compiler may fail) or slow (weights of a size that streams slowly)."""
+
+    gate: str
+    effect: str
+    reason: str
+    advice: str
+    source: str
+    confidence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """One reason why ops are not on the Neural Engine: their number, types, share of the planner cost and some of their names."""
+
+    rule: str | None = None
+    reason: str
+    ops: Count
+    op_types: dict[str, int]
+    cost_share: float
+    names: list[str]
+    source: str
+    confidence: str | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """One program of a chain, or one function of it."""
+
+    chunk: str | None
+    ops: Ops
+    cost_share: Shares
+    segments: Count
+    transitions: Count
+    function: str | None = None
+    gates: list[Gate] | None = None
+
+
+# How `Placement.choice` begins where it is not predicted
+CHOICE_UNKNOWN = "we cannot tell whether Core ML would choose the GPU"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The units on which Core ML plans, or we predict, the ops of a program to run.
+
+    segments       stretches of ops on one unit; transitions: changes between them
+    flexible       inputs that take several shapes, whose programs are predicted at their default shape
+    at_shapes      the same in short at each enumerated shape: ops, share of the cost, estimate
+    not_estimated  why there is no latency estimate
+    unplaced       ops for which Core ML's plan names no unit
+    choice         of all units: why the GPU or the Neural Engine, or CHOICE_UNKNOWN and the reason
+    """
+
+    kind: Kind
+    chip: Name | None
+    compute_units: str
+    ops: Ops
+    cost_share: Shares
+    segments: Count
+    transitions: Count
+    chunks: list[Part] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
+    advice: list[str] | None = None
+    confidence: str | None = None
+    flexible: list[dict[str, Any]] | None = None
+    at_shapes: list[dict[str, Any]] | None = None
+    not_estimated: str | None = None
+    unplaced: Count | None = None
+    function: str | None = None
+    choice: str | None = None
