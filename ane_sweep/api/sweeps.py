@@ -15,7 +15,7 @@ from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record
 from ane_sweep.bundles import delivery
-from ane_sweep.compare import judge, show, sides, two_runs
+from ane_sweep.compare import judge, show, sides
 from ane_sweep.errors import ConfigError
 from ane_sweep.folders import outputs_folder
 from ane_sweep.planner import compose, config, free, overview
@@ -129,8 +129,8 @@ class Sweep:
         Raises RunNotFound, and ConfigError if the two cannot be compared.
         """
         first, second = str(before.path) if isinstance(before, Sweep) else os.fspath(before), str(self.path)
-        found = two_runs.comparison(self.path.parent.parent, first, second)
-        if reason := two_runs.not_comparable(found, across_hosts=across_hosts):
+        found = judge.comparison(self.path.parent.parent, first, second)
+        if reason := judge.not_comparable(found, across_hosts=across_hosts):
             raise ConfigError(reason.replace("--across-hosts compares", "across_hosts=True compares"))
         headline = show.verdict(found)
         text = show.as_markdown(found, first, second, headline=headline, level=LEVEL, least_percent=LEAST_PERCENT)

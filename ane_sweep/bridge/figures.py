@@ -17,14 +17,11 @@ Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 # Names that a metric of a record has beside those of the registry (metrics.py); stages make NAMED_FIGURES of parts and units.
 FIGURES = {
-    "ops_cpu", "ops_gpu", "ops_ane", "ops_total", "cost_share_ane", "segments", "transitions", "ane_tasks", "plan_agreement",
-    "psnr_db", "psnr_worst_db", "cosine", "kl", "rank_agreement", "top1_agreement", "equal_values", "score_rows",
-    "score_positions", "convert_s", "calibrate_s", "compress_s", "compile_s", "package_bytes", "bits_per_weight",
-    "chunk_bytes_max", "chunk_bytes_ideal", "boundary_bytes", "peak_memory_bytes", "footprint_bytes", "footprint_peak_bytes",
-    "ane_compiler_peak_bytes", "die_celsius", "throughput_per_s", "throughput_total_s", "first_predict_ms",
-    "first_predict_cold_ms", "latency_processes", "latency_copies_ratio", "perplexity", "perplexity_torch", "accuracy",
-    "accuracy_torch", "label_agreement", "task_top1_agreement", "task_top5_agreement", "task_kl", "embedding_rank_agreement",
-    "embedding_cosine", "embedding_spearman", "embedding_spearman_torch",
+    "ops_cpu", "ops_gpu", "ops_ane", "ops_total", "segments", "transitions", "ane_tasks", "plan_agreement", "kl",
+    "equal_values", "score_rows", "score_positions", "convert_s", "calibrate_s", "compress_s", "compile_s",
+    "chunk_bytes_max", "chunk_bytes_ideal", "boundary_bytes", "footprint_bytes", "footprint_peak_bytes",
+    "ane_compiler_peak_bytes", "die_celsius", "throughput_total_s", "first_predict_ms", "first_predict_cold_ms",
+    "latency_processes", "latency_copies_ratio",
 }  # fmt: skip
 NAMED_FIGURES = re.compile(
     r"(latency|load)_(\w+_)?ms|service_\w+_(bytes|cpu_s)|machine_\w+_bytes|(energy|power)_\w+_m[jw]"

@@ -7,13 +7,18 @@ in the records, is a column of `Sweep.frame()`, is tracked as `rest.<kind>.<name
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Literal
+from typing import Literal, Protocol
 
-from ane_sweep.bridge.record import Record
 from ane_sweep.placement.types import Kind
 
 Place = Literal["table", "report", "mlflow", "best", "compare"]
 EVERYWHERE: tuple[Place, ...] = ("table", "report", "mlflow", "best", "compare")
+
+
+class HasFigures(Protocol):
+    """A record, as far as its figures are read here."""
+
+    def read(self, name: str, kind: Kind, chip: str | None = None) -> float | None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,12 +177,12 @@ def shown_in(place: Place) -> list[MetricSpec]:
     return [spec for spec in METRICS.values() if place in spec.shows]
 
 
-def value(record: Record, spec: MetricSpec, chip: str | None = None) -> float | None:
+def value(record: HasFigures, spec: MetricSpec, chip: str | None = None) -> float | None:
     """Return the recorded figure of a metric, of its fallback, or of its ratio; None if the record has none of them."""
     if spec.ratio:
-        part, whole = (record.value(name, spec.kind, chip) for name in spec.ratio)
-        return part / whole if whole else None
-    found: float | None = record.read(spec.name, spec.kind, chip)
+        part, whole = (record.read(name, spec.kind, chip) for name in spec.ratio)
+        return part / whole if part is not None and whole else None
+    found = record.read(spec.name, spec.kind, chip)
     return record.read(spec.fallback, spec.kind, chip) if found is None and spec.fallback else found
 
 

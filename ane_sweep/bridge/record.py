@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from ane_sweep.bridge import conversion, disk, kept
 from ane_sweep.bridge.figures import FIGURES, NAMED_FIGURES, Artifact, Metric, Timing, as_plain
+from ane_sweep.bridge.metrics import METRICS
 from ane_sweep.errors import ConfigError, RunNotFound, StoreError, suggestion
 from ane_sweep.outward import mask_credentials
 from ane_sweep.placement.types import Count, Kind, Placement
@@ -122,8 +123,8 @@ class Record:
         """
         found = self.read(name, kind, chip)
         own = dict.fromkeys(metric.name for metric in self.metrics)
-        if found is None and name not in own and name not in FIGURES and not NAMED_FIGURES.fullmatch(name):
-            known = own or dict.fromkeys(sorted(FIGURES))
+        if found is None and name not in own and name not in {*FIGURES, *METRICS} and not NAMED_FIGURES.fullmatch(name):
+            known = own or dict.fromkeys(sorted({*FIGURES, *METRICS}))
             raise ConfigError(f"{name}: no figure has that name{suggestion(name, known)}; known: {', '.join(known)}")
         return found
 

@@ -4,7 +4,6 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from ane_sweep import outward
 from ane_sweep.bridge import disk
@@ -13,6 +12,7 @@ from ane_sweep.bridge.stages import ALL
 from ane_sweep.compare.sides import text_of
 from ane_sweep.errors import ConfigError, StoreError
 from ane_sweep.mil import chain, package
+from ane_sweep.mil.proto import Model_pb2
 from ane_sweep.store.cache import Store
 
 _SWIFT = {"all": "all", "cpu_only": "cpuOnly", "cpu_and_gpu": "cpuAndGPU", "cpu_and_ne": "cpuAndNeuralEngine"}
@@ -81,27 +81,21 @@ def _readme(record: Record, paths: list[Path]) -> str:
     asked = " ".join(f"{as_typed(axis)}={text_of(value)}" for axis, value in flat_cell(record).items()
                      if axis in ("model", "variant", "chunks", "precision", "compute_units", "seq_len", "target"))  # fmt: skip
     programs = ", ".join(f'"{path.name}"' for path in paths)
-    order = (
-        ""
-        if len(paths) == 1
-        else f" The {len(paths)} run in this order; each takes what those before it give, by name."
-    )
+    several = f" The {len(paths)} run in this order; each takes what those before it give, by name."
     return outward.escape_controls(
         _TEXT.format(
-            model=record.cell.get("model"), asked=asked, sweep=record.sweep, order=order, programs=programs,
+            model=record.cell.get("model"), asked=asked, sweep=record.sweep, order=several if len(paths) > 1 else "", programs=programs,
             inputs=_features(first), outputs=_features(outputs), python=units.upper(), swift=_SWIFT.get(units, "all"),
         )
     )  # fmt: skip
 
 
-def _features(features: dict[str, Any]) -> str:
+def _features(features: dict[str, Model_pb2.FeatureDescription]) -> str:
     lines = []
     for name, feature in features.items():
         array = feature.type.multiArrayType
-        kind = (
-            _TYPES.get(array.dataType, "a value") if feature.type.WhichOneof("Type") == "multiArrayType" else "a value"
-        )
-        lines.append(f"- `{name}`: {kind} {list(array.shape)}")
+        kind = _TYPES.get(array.dataType) if feature.type.WhichOneof("Type") == "multiArrayType" else None
+        lines.append(f"- `{name}`: {kind or 'a value'} {list(array.shape)}")
     return "\n".join(lines) or "- none"
 
 

@@ -11,7 +11,7 @@ import json
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, TypedDict, TypeVar
+from typing import Annotated, TypedDict, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -28,10 +28,10 @@ EARLIEST = datetime(2020, 1, 1, tzinfo=UTC)
 T = TypeVar("T")
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str) -> object:
     """Return the value of a strict JSON text. Raises StoreError for other text, or beyond the limits of this module."""
     try:
-        value = json.loads(text, parse_constant=disk.no_constant)
+        value: object = json.loads(text, parse_constant=disk.no_constant)
     except RecursionError:
         raise StoreError(f"it is nested deeper than {DEEPEST} levels") from None
     except ValueError as error:
@@ -44,7 +44,7 @@ def parse_json(text: str) -> Any:
     raise StoreError(f"it is nested deeper than {DEEPEST} levels")
 
 
-def _parts(value: Any) -> list[Any]:
+def _parts(value: object) -> list[object]:
     """Return the values inside a dict or list. Raises StoreError if the value is beyond the limits."""
     if isinstance(value, dict):
         for name in value:
@@ -76,9 +76,9 @@ class Request(TypedDict, total=False):
     family: str
     size: str
     chunks: Count | str
-    latency: dict[str, Any]
-    model_options: dict[str, Any]
-    precision_options: dict[str, Any]
+    latency: dict[str, object]
+    model_options: dict[str, object]
+    precision_options: dict[str, object]
 
 
 class Asked(Request):
@@ -98,7 +98,7 @@ class Realised(TypedDict, total=False):
     verdict: str | None
     observed: str | None
     verdict_reasons: list[str] | None
-    evidence: dict[str, Any] | None
+    evidence: dict[str, object] | None
 
 
 class Host(TypedDict, total=False):
@@ -153,7 +153,7 @@ class Run:
             _check_moment("finished", self.finished)
 
 
-def record(plain: Any, where: str) -> Record:
+def record(plain: object, where: str) -> Record:
     """Return a parsed line as a Record. Raises StoreError if no sweep can have written it."""
     found = Record.from_dict(plain, where)  # its own words for another schema
     parts = vars(found)
@@ -172,19 +172,15 @@ def record(plain: Any, where: str) -> Record:
     return found
 
 
-def read(kind: type[T], value: Any) -> T:
-    """Convert a JSON value to a type. Raises StoreError if it does not fit."""
+def read(kind: type[T], value: object) -> T:
+    """Convert a JSON value to a type. Raises StoreError if it does not fit, with place and fault: `metrics[0].value: Expected ...`."""
     try:
         return conversion.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise StoreError(f"{describe_error(error)}; no sweep writes that") from error
-
-
-def describe_error(error: msgspec.ValidationError) -> str:
-    """Return a validation error as place and fault: `metrics[0].value: Expected ...`."""
-    fault, _, place = str(error).partition(" - at `$")
-    place = place.rstrip("`").lstrip(".")
-    return f"{place[:200]}: {fault[:200]}" if place else fault[:200]
+        fault, _, place = str(error).partition(" - at `$")
+        place = place.rstrip("`").lstrip(".")
+        words = f"{place[:200]}: {fault[:200]}" if place else fault[:200]
+        raise StoreError(f"{words}; no sweep writes that") from error
 
 
 def _check_moment(name: str, text: str) -> None:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -35,7 +34,7 @@ class Merged:
     known: int
     disputed: int = 0
     records: list[Record] = field(default_factory=list)
-    info: dict[str, Any] = field(default_factory=dict)
+    info: dict[str, object] = field(default_factory=dict)
     drift: Drift | None = None
 
 
@@ -101,10 +100,10 @@ def _better(before: Record | None, arrived: Record) -> Record:
     return max(both, key=lambda one: (-STATUSES.get(one.status, WORST), one.to_json()))
 
 
-def _moment(text: Any) -> float:
+def _moment(text: object) -> float:
     try:
-        return datetime.fromisoformat(text).timestamp()
-    except (TypeError, ValueError):
+        return datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
         return 0.0
 
 
@@ -134,7 +133,7 @@ def _is_half(folder: Path) -> bool:
     return folder.is_dir() and not (folder / bundle.RUN).exists() and not (folder / "tasks").exists()
 
 
-def _info(given: Bundle, folder: Path) -> dict[str, Any]:
+def _info(given: Bundle, folder: Path) -> dict[str, object]:
     """Return run.json of an imported sweep. No plan has its plan key, so no command ever resumes it."""
     return {
         "schema": runs.SCHEMA,

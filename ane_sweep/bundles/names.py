@@ -13,7 +13,6 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 from urllib.parse import urlsplit
 
 from ane_sweep import outward
@@ -95,16 +94,14 @@ class Names:
                 values[name] = self.workers[values[name]]
 
 
-def names_of(records: Sequence[Record], info: Mapping[str, Any], salt: str) -> Names:
+def names_of(records: Sequence[Record], info: Mapping[str, object], salt: str) -> Names:
     """Collect the workers, hosts and buckets that a run knows by name."""
-    machines = info.get("machines")
-    workers = {
-        str(name) for record in records for name in (record.host.get("worker"), record.realised.get("machine")) if name
-    }
-    workers |= set(machines) if isinstance(machines, dict) else set()
-    workers |= {str(name) for record in records if (name := record.cell.get("machine")) and name not in chips.table()}
-    workers = {name for name in workers if not _ALIAS.fullmatch(name)}
-    command = [str(word) for word in info.get("command") or []]
+    machines, words = info.get("machines"), info.get("command")
+    measured = [name for record in records for name in (record.host.get("worker"), record.realised.get("machine"))]
+    asked = [name for record in records if (name := record.cell.get("machine")) not in chips.table()]
+    known = {*measured, *asked, *(machines if isinstance(machines, dict) else ())}
+    workers = {str(name) for name in known if name and not _ALIAS.fullmatch(str(name))}
+    command = list(map(str, words)) if isinstance(words, list) else []
     settings = [word for word in command if word.startswith(_SETTINGS)]
     settings.append(json.dumps([info.get("store"), info.get("tracking")]))
     every = [*command, *(record.to_json() for record in records)]

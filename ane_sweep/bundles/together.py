@@ -5,17 +5,21 @@ machines. `compare --across-hosts` compares figures that do not depend on the ho
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ane_sweep import folders, outward, tables
+from ane_sweep.bridge import metrics
+from ane_sweep.bridge.metrics import RANKED, MetricSpec
 from ane_sweep.bridge.record import Record, Status
 from ane_sweep.bundles import bundle
 from ane_sweep.compare import match, sides
 from ane_sweep.errors import ConfigError
 from ane_sweep.report import blocks, document, figures, table, views
 from ane_sweep.report.blocks import Grid, Para, Plots, Section
+from ane_sweep.results.headline import HEADLINE, headline_ms
 from ane_sweep.terminal import count
 
 AXIS = "host"  # the axis that distinguishes records of several machines in one report
@@ -90,13 +94,18 @@ def grid(found: Machines) -> Grid:
     """Return the table with one row for each cell: each machine's milliseconds, then one column for figures that all
     machines share, else one column for each machine.
     """
-    parts = [(f"{name}: ms", [_latency(row[n]) for _, row in found.rows], True) for n, name in enumerate(found.names)]
-    for head, text in (("PSNR dB", _psnr), ("package MB", _size), (table.VERDICT, _verdict), ("status", _status)):
-        columns = [[text(row[n]) for _, row in found.rows] for n in range(len(found.names))]
+    specs = [spec for spec in metrics.shown_in("report") if spec.name in RANKED and spec.name != HEADLINE]
+    shown: list[tuple[str, Callable[[Record], str], bool]] = [
+        (spec.column, partial(_metric, spec=spec), True) for spec in specs
+    ]
+    shown += [(table.VERDICT, table.verdict_text, False), ("status", table.status_text, False)]
+    parts = [(f"{name}: ms", _column(found, n, table.latency_text), True) for n, name in enumerate(found.names)]
+    for head, text, numeric in shown:
+        missing = "not measured" if head == "status" else "-"
+        columns = [_column(found, n, text, missing) for n in range(len(found.names))]
         known = [{text for text in values if text != "-"} for values in zip(*columns)]
         if not any(known):
             continue
-        numeric = head in ("PSNR dB", "package MB")
         if all(len(texts) < 2 for texts in known):
             parts.append((head, [next(iter(texts), "-") for texts in known], numeric))
         else:
@@ -106,26 +115,12 @@ def grid(found: Machines) -> Grid:
     return Grid(["cell", *(head for head, _, _ in parts)], rows, [False, *(numeric for *_, numeric in parts)])
 
 
-def _latency(record: Record | None) -> str:
-    return "-" if record is None else table.latency_text(record)
+def _column(found: Machines, machine: int, text: Callable[[Record], str], missing: str = "-") -> list[str]:
+    return [missing if (record := row[machine]) is None else text(record) for _, row in found.rows]
 
 
-def _psnr(record: Record | None) -> str:
-    value = None if record is None else record.value("psnr_db")
-    return "-" if value is None else f"{value:.1f}"
-
-
-def _size(record: Record | None) -> str:
-    value = None if record is None else record.value("package_bytes")
-    return "-" if value is None else f"{value / 1e6:.3g}"
-
-
-def _verdict(record: Record | None) -> str:
-    return "-" if record is None else table.verdict_text(record)
-
-
-def _status(record: Record | None) -> str:
-    return "not measured" if record is None else table.status_text(record)
+def _metric(record: Record, spec: MetricSpec) -> str:
+    return spec.text(metrics.value(record, spec))
 
 
 def as_text(found: Machines) -> str:
@@ -169,17 +164,11 @@ def report(found: Machines) -> tuple[document.Sweep, list[Section]]:
 
 
 def _section(found: Machines) -> Section:
-    ms = [
-        (label, {n: v for n, r in zip(found.names, row) if r and (v := r.value("latency_median_ms"))})
-        for label, row in found.rows
-    ]
-    timed: list[tuple[str, dict[str, Any]]] = [(views.cut(label), values) for label, values in ms if values][:ROWS]
     made: list[blocks.Block] = [Para(NOTE), grid(found)]
-    if timed:
+    ms = [(label, {name: r and headline_ms(r) for name, r in zip(found.names, row)}) for label, row in found.rows]
+    timed = [(views.cut(label), {name: value for name, value in by.items() if value}) for label, by in ms]
+    if timed := [(label, values) for label, values in timed if values][:ROWS]:
         svg = figures.ladder(timed, found.names, x_label="latency ms", name="machines")
-        made.append(
-            Plots(
-                [(svg, "each cell on each machine (measured, medians)")], blocks.series_legend(found.names), "machine"
-            )
-        )
+        caption = "each cell on each machine (measured, medians)"
+        made.append(Plots([(svg, caption)], blocks.series_legend(found.names), "machine"))
     return Section("Machines", made)

@@ -1,24 +1,32 @@
 """The judgement of two sweeps: every change between two records of one request, in its bucket, and which are regressions."""
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ane_sweep.bridge.metrics import RANKED, MetricSpec, compare_buckets, shown_in
 from ane_sweep.bridge.record import Record
-from ane_sweep.compare.match import Matched, Pair
-from ane_sweep.compare.sides import FINE
+from ane_sweep.compare.match import Matched, Pair, match
+from ane_sweep.compare.sides import FINE, both
+from ane_sweep.errors import ConfigError
 from ane_sweep.placement.types import Placement
 from ane_sweep.results.difference import LEAST_PERCENT, LEVEL, Difference, compare_timings, figures_by_round
+from ane_sweep.results.headline import HEADLINE, estimate, estimated_chips
 from ane_sweep.stats.student import FEWEST, holm
 
 MAINLY = 0.5  # of a program's ops: above this it is said to run mainly on the Neural Engine
 ESTIMATE_SHARE = 0.01  # no noise to exceed: an estimate is a function of the package
 MOVED_SHARE = 0.8  # of the tested cells that move one way: then it is the machine rather than the programs
 
-TIMED = {"median_ms": "latency_median_ms", "prefill_median_ms": "latency_prefill_median_ms", "load_ms": "load_ms"}
-SAID = {"median_ms": "", "prefill_median_ms": "prefill: ", "load_ms": "load: "}
-_WORSE, _BETTER = compare_buckets(shown_in("compare"))
+TIMED = {  # figure of a process -> the metric made of it, and its words in a change
+    "median_ms": (HEADLINE, ""),
+    "prefill_median_ms": ("latency_prefill_median_ms", "prefill: "),
+    "load_ms": ("load_ms", "load: "),
+}
+_SPECS = shown_in("compare")
+_WORSE, _BETTER = compare_buckets(_SPECS)
 REGRESSIONS = ("stopped working", "slower", "loads slower", "estimated slower", "off the ANE", *_WORSE)
 IMPROVEMENTS = ("works again", "faster", "loads faster", "estimated faster", "onto the ANE", *_BETTER)
 NOTES = (
@@ -29,7 +37,12 @@ NOTES = (
     "timing untested",
     "timing not compared",
 )
-UNTIMED = "status, estimates, placement, PSNR, scores, package size"  # compared besides timings, without a test
+_COMPARED = (
+    "scores" if s.score else f"{s.short} size" if s.unit == "bytes" else s.short for s in _SPECS if not s.fallback
+)
+UNTIMED = ", ".join(
+    dict.fromkeys(["status", "estimates", "placement", *_COMPARED])
+)  # compared besides timings, without a test
 BUCKETS = (*REGRESSIONS, *IMPROVEMENTS, *NOTES)
 
 
@@ -68,6 +81,27 @@ class Comparison:
 
     def bucket(self, name: str) -> list[Change]:
         return [change for change in self.changes if change.bucket == name]
+
+
+def comparison(out: Path, first: str, second: str, level: float = LEVEL, least: float = LEAST_PERCENT) -> Comparison:
+    """Match two sides and judge the changes. Raises RunNotFound, ConfigError."""
+    found = judge(match(*both(out, first, second)), level=level, least_percent=least)
+    if found.pairs and all(pair.a == pair.b for pair in found.pairs):
+        raise ConfigError(
+            f"compare {first} {second}: both are {found.pairs[0].a.sweep}, and a run compared with itself shows nothing; "
+            "name two runs, or cells of one as RUN:axis=value"
+        )
+    return found
+
+
+def not_comparable(found: Comparison, *, across_hosts: bool) -> str | None:
+    """Return why these two cannot be compared at all, or None if they can."""
+    if not found.pairs:
+        return "not comparable: no cell of one is a cell of the other; give A:axis=value B:axis=value to compare across an axis"
+    if not across_hosts and all(pair.unlike for pair in found.pairs):
+        reasons = "; ".join(dict.fromkeys(reason for pair in found.pairs for reason in pair.unlike))
+        return f"not comparable: {reasons}. --across-hosts compares what does not depend on the host"
+    return None
 
 
 def judge(matched: Matched, *, level: float = LEVEL, least_percent: float = LEAST_PERCENT) -> Comparison:
@@ -122,7 +156,8 @@ def _untested(pair: Pair) -> str | None:
 
 
 def _timing(pair: Pair, name: str, one: Difference, sure: bool, least_percent: float) -> list[Change]:
-    text = f"{SAID[name]}{_figures(pair, TIMED[name], 'ms')}, {_evidence(one)}"
+    metric, words = TIMED[name]
+    text = f"{words}{_figures(pair, metric, 'ms')}, {_evidence(one)}"
     if one.verdict == "untested":
         return [Change("timing untested", pair.label, f"{text}: {one.why}")] if name == "median_ms" else []
     if one.verdict == "same":
@@ -175,11 +210,11 @@ def _ended(record: Record) -> str:
 
 def _estimates(pair: Pair) -> list[Change]:
     """Return the estimated latencies that changed, those of all chips that became slower as one change."""
-    was, now = _estimated(pair.a), _estimated(pair.b)
+    was, now = ({chip: estimate(side, chip) for chip in estimated_chips(side)} for side in (pair.a, pair.b))
     known = [{entry.chip for entry in record.placed("predicted")} for record in (pair.a, pair.b)]
     texts: dict[str, list[str]] = {}
     for chip in dict.fromkeys([*was, *now]):
-        a, b = was.get(chip), now.get(chip)
+        a, b = (found and found.ms for found in (was.get(chip), now.get(chip)))
         if (a is None or b is None) and all(chip in chips for chips in known):
             texts.setdefault("estimated on one side only", []).append(f"{chip}: {_number(a)} -> {_number(b)} ms")
         elif a and b and abs(b / a - 1) >= ESTIMATE_SHARE:
@@ -187,12 +222,6 @@ def _estimates(pair: Pair) -> list[Change]:
             texts.setdefault(bucket, []).append(f"{chip}: {_number(a)} -> {_number(b)} ms ({100 * (b / a - 1):+.1f} %)")
     why = "; the package is the same, so the model of cost is another" if _same_package(pair) else ""
     return [Change(bucket, pair.label, f"estimate for {', '.join(said)}{why}") for bucket, said in texts.items()]
-
-
-def _estimated(record: Record) -> dict[str, float]:
-    """Return {chip: estimated latency in ms}."""
-    of = [metric for metric in record.metrics if (metric.name, metric.kind) == ("latency_ms", "estimated")]
-    return {metric.chip: metric.value for metric in of if metric.chip and metric.value}
 
 
 def _same_package(pair: Pair) -> bool:
@@ -262,7 +291,5 @@ def _number(value: float | None) -> str:
 
 def _marks(pairs: Sequence[Pair]) -> list[str]:
     """Return each mark of the pairs once, with the number of cells that it holds for."""
-    counts: dict[str, int] = {}
-    for mark in (mark for pair in pairs for mark in pair.marks):
-        counts[mark] = counts.get(mark, 0) + 1
+    counts = Counter(mark for pair in pairs for mark in pair.marks)
     return [mark if n == len(pairs) else f"{mark} ({n} of {len(pairs)} cells)" for mark, n in counts.items()]

@@ -3,10 +3,11 @@
 from ane_sweep.bridge.record import Record
 from ane_sweep.placement import chips
 from ane_sweep.placement.types import Ops
-from ane_sweep.report.blocks import Grid
+from ane_sweep.report.blocks import Grid, Para, Section, figure_text
 from ane_sweep.report.table import list_row_labels
 from ane_sweep.report.views import Cells
 from ane_sweep.results import published
+from ane_sweep.results.headline import estimate, measured_ms
 
 HEADS = (
     "published by", "on", "ours", "ms published", "ms estimated", "ms measured", "load ms published", "load ms measured",
@@ -22,6 +23,12 @@ NOTE = (
     "host; see Provenance. Not estimated: a chip without figures of its own for the units that the program would run "
     "on; the record's `placement` says which."
 )
+
+
+def section(cells: Cells) -> Section | None:
+    """Return the section, or None if no published figure matches."""
+    found = grid(cells)
+    return None if found is None else Section("Published beside ours", [Para(NOTE), found])
 
 
 def grid(cells: Cells) -> Grid | None:
@@ -65,9 +72,9 @@ def _row_texts(row: published.Row, record: Record, label: str) -> dict[str, str]
         **published_texts,
         **({} if part else _measured_texts(record)),
         "ms estimated": estimate + (other if estimate else ""),
-        "ANE % published": _text(_published_share(row.figures)),
-        "ANE % predicted": _text(_share(entries.get("predicted"))) + (other if "predicted" in entries else ""),
-        "ANE % planned": _text(_share(entries.get("planned"))),
+        "ANE % published": figure_text(_published_share(row.figures)),
+        "ANE % predicted": _share(entries.get("predicted")) + (other if "predicted" in entries else ""),
+        "ANE % planned": _share(entries.get("planned")),
         "ops published": ops_published,
         "ops ours": ops_ours,
         "note": row["notes"],
@@ -103,20 +110,16 @@ def _describe_cell(record: Record, label: str) -> str:
 def _measured_texts(record: Record) -> dict[str, str]:
     """Return what this host measured of the whole program, by column; no PSNR of random weights."""
     seconds, size = record.value("compile_s"), record.value("package_bytes")
+    loads = {word: record.value(f"load_{word}_ms") for word in ("cold", "cached")}
+    apart = [f"{ms:.4g} {word}" for word, ms in loads.items() if ms is not None]  # else the one load before the timing
+    random = "weights=random" in list_row_labels(record)
     return {
-        "ms measured": _text(record.value("latency_median_ms")),
-        "load ms measured": _load_text(record),
-        "compile ms measured": _text(None if seconds is None else 1000 * seconds),
-        "PSNR measured": "" if "weights=random" in list_row_labels(record) else _text(record.value("psnr_db")),
-        "MB ours": _text(None if size is None else size / 1e6),
+        "ms measured": figure_text(measured_ms(record)),
+        "load ms measured": ", ".join(apart) or figure_text(record.value("load_ms")),
+        "compile ms measured": figure_text(None if seconds is None else 1000 * seconds),
+        "PSNR measured": "" if random else figure_text(record.value("psnr_db")),
+        "MB ours": figure_text(None if size is None else size / 1e6),
     }
-
-
-def _load_text(record: Record) -> str:
-    """Return the cold and the cached load that stage load measured, else the one load before the timing."""
-    both = {word: record.value(f"load_{word}_ms") for word in ("cold", "cached")}
-    apart = [f"{ms:.4g} {word}" for word, ms in both.items() if ms is not None]
-    return ", ".join(apart) or _text(record.value("load_ms"))
 
 
 def _chip(wanted: str, record: Record) -> tuple[str, dict[str, Ops]]:
@@ -133,7 +136,8 @@ def _chip(wanted: str, record: Record) -> tuple[str, dict[str, Ops]]:
 def _estimate(record: Record, chip: str) -> str:
     if any(entry.chip == chip and entry.not_estimated for entry in record.placement):
         return "not estimated"
-    return _text(record.value("latency_ms", "estimated", chip) if chip else None)
+    found = estimate(record, chip) if chip else None
+    return f"{found.ms:.4g}" if found else ""
 
 
 def _counts(row: published.Row, record: Record) -> tuple[str, str]:
@@ -163,9 +167,5 @@ def _published_share(figures: dict[str, float]) -> float | None:
     return 100.0 * figures["ops_ane"] / total if total else None
 
 
-def _share(ops: Ops | None) -> float | None:
-    return 100.0 * ops.share("ane") if ops and ops.total else None
-
-
-def _text(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
+def _share(ops: Ops | None) -> str:
+    return f"{100 * ops.share('ane'):.4g}" if ops and ops.total else ""

@@ -1,10 +1,16 @@
 """The blocks that a report is made of, and the two ways to write them down. Every text is escaped: HTML by its templates, Markdown here."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from ane_sweep.bridge.metrics import METRICS
 from ane_sweep.outward import markdown as escaped
-from ane_sweep.report import templating
+
+_SHARES = ("ANE ops %", "ANE ops % (predicted)")
 
 
 @dataclass
@@ -24,17 +30,21 @@ class Points:
 
 @dataclass
 class Grid:
-    """A table. `cells` numbers the rows that are cells of the sweep, so that filters and plots find them."""
+    """A table.
+
+    cells   numbers of the rows that are cells of the sweep, so that filters and plots find them
+    fold    the words to click on to see it; None: it is open
+    tones   a status per row, which colours its last column
+    doubts  numbers of the doubts of each row, which stand in that column
+    """
 
     heads: list[str]
     rows: list[list[str]]
     numeric: list[bool]
     cells: list[int] | None = None
-    fold: str | None = None  # what to click on to see it; None: it is open
-    tones: list[str] = field(default_factory=list)  # a status per row, which colours its last column
-    doubts: list[list[int]] = field(
-        default_factory=list
-    )  # numbers of the doubts of each row, which stand in that column
+    fold: str | None = None
+    tones: list[str] = field(default_factory=list)
+    doubts: list[list[int]] = field(default_factory=list)
 
 
 @dataclass
@@ -65,14 +75,16 @@ class Best:
 
 @dataclass
 class Plots:
-    """SVG texts with a caption each, side by side if there is room."""
+    """SVG texts with a caption each, side by side if there is room.
+
+    legend  (word, the CSS variable of its colour)
+    works   the number of the work of each, if they are of one: one is shown
+    """
 
     items: list[tuple[str, str]]
-    legend: list[tuple[str, str]] = field(default_factory=list)  # (word, the CSS variable of its colour)
+    legend: list[tuple[str, str]] = field(default_factory=list)
     legend_head: str = ""
-    works: list[int] = field(
-        default_factory=list
-    )  # the number of the work of each, where they are of one: one is shown
+    works: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -90,7 +102,7 @@ Block = Para | Points | Grid | Best | Plots | Widget
 @dataclass
 class Section:
     title: str
-    blocks: list[Block]
+    blocks: Sequence[Block]
     kind: str = ""  # a class of page.css
 
     @property
@@ -98,16 +110,44 @@ class Section:
         return self.title.lower().replace(" ", "-")
 
 
+@cache
+def environment() -> Environment:
+    """Return the only place where text becomes HTML: templates/, in which every value is escaped unless a template says `safe`."""
+    found = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
+    known = {spec.column: spec.shown_unit for spec in METRICS.values() if not spec.heading}
+    found.globals["units"] = {head: unit for head, unit in known.items() if unit} | dict.fromkeys(_SHARES, "% ANE")
+    return found
+
+
+@cache
+def macros(name: str) -> Mapping[str, Callable[..., str]]:
+    """Return a template's macros as functions."""
+    return vars(environment().get_template(name).module)
+
+
 def html(block: Block) -> str:
     """Return one block as HTML."""
     name = block.name if isinstance(block, Widget) else type(block).__name__.lower()
-    return str(getattr(templating.macros("blocks.html.j2"), name)(block))
+    return str(macros("blocks.html.j2")[name](block))
 
 
 def series_legend(words: Sequence[str]) -> list[tuple[str, str]]:
     """Return (word, colour) pairs; from the ninth word on they share one colour."""
     shown = list(words) if len(words) <= 9 else [*words[:8], f"{len(words) - 8} more"]
     return [(word, f"--s{n}") for n, word in enumerate(shown)]
+
+
+def figure_text(value: float | None, digits: int = 4) -> str:
+    """Return a figure with its significant digits, `-` for None."""
+    return "-" if value is None else f"{value:.{digits}g}"
 
 
 def markdown(block: Block) -> str:
@@ -121,15 +161,14 @@ def markdown(block: Block) -> str:
             )
         case Best(heads, rows):
             first = ["of"] if block.several else []
-            told = [(row, [row.work_name] if first else []) for row in rows]
-            texts = [[*work, row.goals, row.name, *row.figures, row.note or "-"] for row, work in told]
+            texts = [
+                [*(row.work_name for _ in first), row.goals, row.name, *row.figures, row.note or "-"] for row in rows
+            ]
             numeric = [False] * (len(first) + 2) + [True] * len(heads) + [False]
             return markdown(Grid([*first, "best", "cell", *heads, "note"], texts, numeric))
         case Grid(heads, rows, numeric):
-            return "".join(_pipes([heads, ["---:" if n else "---" for n in numeric], *rows])) + "\n"
+            rules = ["---:" if n else "---" for n in numeric]
+            lines = [list(map(escaped, heads)), rules, *(list(map(escaped, row)) for row in rows)]
+            return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n"
         case Plots():
             return ""
-
-
-def _pipes(rows: Sequence[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(text if i == 1 else escaped(text) for text in row)} |\n" for i, row in enumerate(rows)]

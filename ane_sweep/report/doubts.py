@@ -1,12 +1,14 @@
 """The warnings about a sweep, each with the next thing to try. One sentence per kind of warning, not per cell."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ane_sweep.bridge.record import DRAWN, Record, Status, as_typed, flat_cell, varying_axes
+from ane_sweep.bridge.record import DRAWN, Record, as_typed, flat_cell, varying_axes
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.results import search_log
+from ane_sweep.results.headline import is_timed
+from ane_sweep.results.ranking import not_ok_groups
 from ane_sweep.terminal import count
 
 RUNS = "outputs/runs"
@@ -39,22 +41,27 @@ def with_cells(records: Sequence[Record], runs: str = RUNS) -> list[Doubt]:
     kinds += [(_not_apple(records), True, True), (_unavailable(records), False, False)]
     return [
         Doubt(text, tuple(place[id(record)] for record in cells), meaning, against)
-        for said, meaning, against in kinds
-        for text, cells in said
+        for warnings, meaning, against in kinds
+        for text, cells in warnings
     ]
 
 
-Said = Iterable[tuple[str, list[Record]]]
+def about_all(doubts: Iterable[Doubt], records: Sequence[Record]) -> list[Doubt]:
+    """Return the warnings that are about every timed cell."""
+    timed = {n for n, record in enumerate(records) if is_timed(record)}
+    return [doubt for doubt in doubts if timed and timed <= set(doubt.cells)]
 
 
-def not_ok_groups(records: Sequence[Record]) -> list[list[Record]]:
-    """Records that are not ok, together where status and reason are equal (of a search, the kind of reason): group n is
-    doubt number n + 1."""
-    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+Warnings = Iterable[tuple[str, list[Record]]]
+
+
+def _grouped(records: Sequence[Record], key: Callable[[Record], object]) -> dict[str, list[Record]]:
+    """Return the records by the text that they have under a key; those without one are left out."""
+    groups: dict[str, list[Record]] = defaultdict(list)
     for record in records:
-        if record.status is not Status.OK:
-            groups[(record.status.value, search_log.kind_of_reason(record.reason or ""))].append(record)
-    return list(groups.values())
+        if text := key(record):
+            groups[str(text)].append(record)
+    return groups
 
 
 def short_name(record: Record, axes: list[str]) -> str:
@@ -63,7 +70,7 @@ def short_name(record: Record, axes: list[str]) -> str:
     return " ".join(f"{as_typed(axis)}={cell[axis]}" for axis in axes or ["model"] if axis in cell)
 
 
-def _not_ok(records: Sequence[Record], runs: str) -> Said:
+def _not_ok(records: Sequence[Record], runs: str) -> Warnings:
     axes = varying_axes(list(records))
     for cells in not_ok_groups(records):
         status, reason = cells[0].status.value, cells[0].reason or "no reason recorded"
@@ -73,17 +80,19 @@ def _not_ok(records: Sequence[Record], runs: str) -> Said:
 
 
 def _next(status: str, record: Record, folder: str) -> str:
+    cause = record.reason or ""
     if status == "degraded":
         if record.realised.get("verdict") == "disagrees":
             return "Next: the record's `placement` beside its `verdict_reasons`; the timings stand."
-        if "evidence pass" in (record.reason or ""):
+        if "evidence pass" in cause:
             return f"Next: read {folder}/tasks/evidence-*/stderr.txt; evidence=off leaves the pass out."
-        if "compresses none of" in (record.reason or ""):
+        if "compresses none of" in cause:
             return "Next: precision.weights.min_elements=1, or precision=fp16 for a net as small as this."
-        if "psnr" in (record.reason or "").lower():
+        if "psnr" in cause.lower():
             if any(stage.stage == "compress" for stage in record.stages):
                 return "Next: the same cell with precision=fp16 says what the weights' recipe costs; then more bits."
-            if _computes_in_fp32(record):
+            options = record.cell.get("precision_options") or {}
+            if "fp32" in (options.get("compute"), record.cell.get("precision")):
                 return "Next: the same cell with variant=original, to see whether the model's form costs the accuracy."
             return "Next: the same cell with precision=fp32, to see whether fp16 costs the accuracy."
         return "Next: the same command with nothing else running; preparation comes from the cache."
@@ -91,7 +100,7 @@ def _next(status: str, record: Record, folder: str) -> str:
         return "Next: another value of the axis; `ane-sweep plan` shows every refusal before anything runs."
     if status == "fallback":
         return "Next: the placement in the record says which operations could not go there."
-    if (record.reason or "").startswith(search_log.LEFT_OUT):
+    if cause.startswith(search_log.LEFT_OUT):
         return "Next: a wider limit, or the same words as a sweep, times it."
     if status in ("blocked", "skipped"):
         return "Next: the stage it depends on; it runs when the same command is given again."
@@ -101,87 +110,68 @@ def _next(status: str, record: Record, folder: str) -> str:
     return "Next: `ane-sweep report --json` shows the stage."
 
 
-def _computes_in_fp32(record: Record) -> bool:
-    options = record.cell.get("precision_options") or {}
-    return "fp32" in (options.get("compute"), record.cell.get("precision"))
-
-
-def _labels(records: Sequence[Record]) -> Said:
-    for script in dict.fromkeys(r.host["stand_in"] for r in records if r.host.get("stand_in")):
+def _labels(records: Sequence[Record]) -> Warnings:
+    for script, cells in _grouped(records, lambda record: record.host.get("stand_in")).items():
         yield (
             f"stand-in: no Mac took part; times, plans and failures of Core ML are what the script {script} says. "
             "Next: the same command without ANE_SWEEP_STAND_IN, on a Mac.",
-            [record for record in records if record.host.get("stand_in") == script],
+            cells,
         )
-    cells = [record for record in records if record.weights.kind == "random"]
-    if cells:
+    if cells := [record for record in records if record.weights.kind == "random"]:
         yield (
             f"weights=random, {_count(cells)}: PSNR says nothing about the trained model and latency may differ "
             "from it. Next: the same command without weights=random, or with weights=PATH.",
             cells,
         )
-    for said in dict.fromkeys(str(record.realised[DRAWN]) for record in records if DRAWN in record.realised):
-        cells = [record for record in records if record.realised.get(DRAWN) == said]
+    for drawn, cells in _grouped(records, lambda record: record.realised.get(DRAWN)).items():
         yield (
-            f"random weights, {_count(cells)}: {said}: PSNR says nothing about a trained model and latency may differ from it. "
+            f"random weights, {_count(cells)}: {drawn}: PSNR says nothing about a trained model and latency may differ from it. "
             "Next: weights=FILE.safetensors, or code that loads trained ones.",
             cells,
         )
-    for said in dict.fromkeys(str(record.realised["cut"]) for record in records if "cut" in record.realised):
-        cells = [record for record in records if record.realised.get("cut") == said]
-        yield f"chunks, {_count(cells)}: {said}. Next: another number of chunks, or chunk_by=time.", cells
-    cells = [record for record in records if record.realised.get("texts") == "synthetic"]
-    if cells:
+    for cut, cells in _grouped(records, lambda record: record.realised.get("cut")).items():
+        yield f"chunks, {_count(cells)}: {cut}. Next: another number of chunks, or chunk_by=time.", cells
+    if cells := [record for record in records if record.realised.get("texts") == "synthetic"]:
         yield (
             f"texts=synthetic, {_count(cells)}: seeded token ids in place of text. "
             "Next: weights that bring their tokenizer along.",
             cells,
         )
-    cells = [record for record in records if "inputs" in record.realised]
-    if cells:
-        made = dict.fromkeys(str(record.realised["inputs"]) for record in cells)
+    if inputs := _grouped(records, lambda record: record.realised.get("inputs")):
+        cells = [record for record in records if "inputs" in record.realised]
         yield (
-            f"inputs are made up, {_count(cells)} ({'; '.join(made)}): scores tell how exact a program is, "
+            f"inputs are made up, {_count(cells)} ({'; '.join(inputs)}): scores tell how exact a program is, "
             "not how good at its work.",
             cells,
         )
 
 
-def _under_floor(records: Sequence[Record]) -> Said:
+def _under_floor(records: Sequence[Record]) -> Warnings:
     """Yield the warnings about precisions that have no gate of their own."""
     axes = varying_axes(list(records))
-    for warning in dict.fromkeys(
-        str(record.realised["psnr_warning"]) for record in records if "psnr_warning" in record.realised
-    ):
-        cells = [record for record in records if record.realised.get("psnr_warning") == warning]
-        yield (
-            f"{warning}: {_count(cells)} ({_examples(cells, axes)}). Next: a task's score (`ane-sweep help precisions`), or more bits.",
-            cells,
-        )
+    for warning, cells in _grouped(records, lambda record: record.realised.get("psnr_warning")).items():
+        next_step = "Next: a task's score (`ane-sweep help precisions`), or more bits."
+        yield f"{warning}: {_count(cells)} ({_examples(cells, axes)}). {next_step}", cells
 
 
-def _timing(records: Sequence[Record]) -> Said:
+def _timing(records: Sequence[Record]) -> Warnings:
     """Yield the notes on samples, and the warnings about the machine before each timing."""
     found: dict[str, list[Record]] = defaultdict(list)
     for record in records:
-        said = [note for timing in record.timings for note in timing.notes]
-        said += [
+        notes = [note for timing in record.timings for note in timing.notes]
+        notes += [
             f"while timing, {doubt}"
             for timing in record.timings
             for doubt in (timing.gate.doubts if timing.gate else [])
             if doubt not in (record.reason or "")  # it made the cell degraded, and stands above
         ]
-        for note in dict.fromkeys(said):
+        for note in dict.fromkeys(notes):
             found[note].append(record)
-    for note, cells in found.items():
-        yield f"{note} ({_count(cells)}).", cells
+    return ((f"{note} ({_count(cells)}).", cells) for note, cells in found.items())
 
 
-def _not_apple(records: Sequence[Record]) -> Said:
-    timed: dict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        if record.value("latency_median_ms") is not None:
-            timed[str(record.realised.get("runtime"))].append(record)
+def _not_apple(records: Sequence[Record]) -> Warnings:
+    timed = _grouped(records, lambda record: str(record.realised.get("runtime")) if is_timed(record) else None)
     names = sorted(name for name in timed if name != "None" and traits(name).hardware == "CPU")
     if names:
         yield (
@@ -191,11 +181,11 @@ def _not_apple(records: Sequence[Record]) -> Said:
         )
     for name, cells in timed.items():
         if (hardware := traits(name).hardware) not in ("CPU", "Apple"):
-            said = f"latency of runtime={name} is that of this host's {hardware} and says nothing about Apple hardware."
-            yield said, cells
+            text = f"latency of runtime={name} is that of this host's {hardware} and says nothing about Apple hardware."
+            yield text, cells
 
 
-def _unavailable(records: Sequence[Record]) -> Said:
+def _unavailable(records: Sequence[Record]) -> Warnings:
     found: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         for stage in record.stages:

@@ -28,7 +28,6 @@ FILE_NAME = "drift.json"
 COUNT = 10
 SMALL_BYTES = 60_000_000
 TIMEOUT_S, SMALL_TIMEOUT_S = 3600, 60
-_RATES = ("own", "jump", "drift")
 # What computes the cell's figures is the last of these; the first is what the others were made of.
 PROGRAMS = [name for name, stage in reversed(STAGES.items()) if stage.leaves == "program"]
 
@@ -68,20 +67,18 @@ class Drift:
 def worst_cell(records: Sequence[Record]) -> int | None:
     """Return the position of the cell with the lowest PSNR among those whose program can be examined here, or None."""
     rated = [
-        (record.value("psnr_db"), n)
+        (psnr, n)
         for n, record in enumerate(records)
-        if record.value("psnr_db") is not None and any(stage.stage in PROGRAMS for stage in record.stages)
+        if (psnr := record.value("psnr_db")) is not None and any(stage.stage in PROGRAMS for stage in record.stages)
     ]
-    return min(rated)[1] if rated else None
+    return min(rated, default=(0, None))[1]
 
 
 def called_for(records: Sequence[Record]) -> bool:
     """Return True if the worst cell lies under its gate and is small enough to be examined unasked."""
     n = worst_cell(records)
-    if n is None or records[n].value("psnr_db") is None:
-        return False
-    size = records[n].value("package_bytes")
-    return "PSNR" in (records[n].reason or "") and size is not None and size <= SMALL_BYTES
+    size = None if n is None else records[n].value("package_bytes")
+    return n is not None and "PSNR" in (records[n].reason or "") and size is not None and size <= SMALL_BYTES
 
 
 def look(
@@ -142,10 +139,9 @@ def blocks(found: Drift) -> list[Block]:
         return [Para(f"{said} None of its values has a distance that can be drawn.")]
     caption = "points: where the drift grows most" if marks else "no op was found at which the drift grows"
     made: list[Block] = [Para(said), Plots([(figures.drift(found.values, marks, "drift"), caption)])]
-    if found.grown:
-        made.append(_ops(found.grown, "where the drift grows most"))
-    if found.lossy:
-        made.append(_ops(found.lossy, "loses most by itself"))
+    for items, head in ((found.grown, "where the drift grows most"), (found.lossy, "loses most by itself")):
+        heads = [head, "type", "op", "PSNR dB there", "lost by itself", "growth", "drift"]
+        made += [Grid(heads, list(map(_row, items)), [False, False] + [True] * 5)] if items else []
     if found.blocks:
         rows = [[str(n), str(item.index), item.name, f"{item.psnr_db:.1f}"] for n, item in enumerate(found.blocks)]
         fold = f"what {len(rows)} blocks hand on, in order"
@@ -153,17 +149,9 @@ def blocks(found: Drift) -> list[Block]:
     return made
 
 
-def _ops(items: list[Op], head: str) -> Grid:
-    rows = [
-        [item.name, item.type, str(item.index), f"{item.psnr_db:.1f}", *map(_rate, (item.own, item.jump, item.drift))]
-        for item in items
-    ]
-    heads = [head, "type", "op", "PSNR dB there", "lost by itself", "growth", "drift"]
-    return Grid(heads, rows, [False, False] + [True] * 5)
-
-
-def _rate(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1e}"
+def _row(op: Op) -> list[str]:
+    rates = ("-" if rate is None else f"{rate:.1e}" for rate in (op.own, op.jump, op.drift))
+    return [op.name, op.type, str(op.index), f"{op.psnr_db:.1f}", *rates]
 
 
 def look_where_called_for(folder: Path, records: list[Record], store: Store) -> None:

@@ -8,25 +8,24 @@ inside functions only (0.4 s).
 import io
 import math
 import re
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from ane_sweep.placement.types import Unit
-from ane_sweep.report import templating
+from ane_sweep.report.blocks import macros
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+    from matplotlib.typing import RcKeyType
 
 # What matplotlib is told, and what the SVG then says.
 INK, GRID, MUTED = "#010101", "#010102", "#010103"
 SERIES = [f"#0102{n:02x}" for n in range(9)]  # eight colours, and one for whatever comes after them
 UNITS: dict[Unit, str] = {"ane": "#010301", "gpu": "#010302", "cpu": "#010303"}
-SHADES = [
-    f"#0104{n:02x}" for n in range(4)
-]  # what part of a program is on the Neural Engine: unknown, little, more, most
+SHADES = [f"#0104{n:02x}" for n in range(4)]  # the part on the Neural Engine: unknown, little, more, most
 _PALETTE = ("#0b6bcb", "#c2410c", "#15803d", "#7c3aed", "#b7791f", "#0e7490", "#be185d", "#4d5b6a", "#8a8f98")
 CSS = {
     INK: "var(--ink, #1c2024)",
@@ -38,7 +37,7 @@ CSS = {
     **{s: f"var(--p{n}, {c})" for n, (s, c) in enumerate(zip(SHADES, ("#8a8f98", "#c2410c", "#b7791f", "#0b6bcb")))},
     **{sentinel: f"var(--s{n}, {colour})" for n, (sentinel, colour) in enumerate(zip(SERIES, _PALETTE))},
 }
-_STYLE: Any = {
+_STYLE: "dict[RcKeyType, object]" = {
     "svg.fonttype": "none", "svg.hashsalt": "ane-sweep", "text.parse_math": False, "font.size": 12, "axes.edgecolor": GRID,
     "axes.labelcolor": MUTED, "xtick.color": MUTED, "ytick.color": MUTED, "text.color": INK, "axes.grid": True,
     "grid.color": GRID, "grid.linewidth": 0.6, "axes.spines.top": False, "axes.spines.right": False,
@@ -70,21 +69,19 @@ def lines(
     paths   (xs, ys, series) of each line
     bars    (x, low, high, series): the spread of each point
     """
-    with drawing():
-        figure, axes = new(3.3)
+    with drawing(3.3) as (figure, axes):
         for x, low, high, series in bars:
             axes.plot([x, x], [low, high], color=SERIES[min(series, 8)], linewidth=1.4, alpha=0.45)
         for xs, ys, series in paths:
             alpha = 0.55 if len(paths) <= 40 else 0.2
             axes.plot(xs, ys, color=SERIES[min(series, 8)], linewidth=1.1, alpha=alpha, clip_on=False)
-        frame(axes, points, x_label, y_label, ticks)
+        frame(axes, points, x_label, y_label, ticks, log="y")
         return svg(figure, axes, points, name)
 
 
 def stacked(bars: Sequence[tuple[str, dict[Unit, float]]], *, x_label: str, name: str = "") -> str:
     """Draw horizontal bars of shares in percent, ANE first, each under its name. bars: (label, {"ane", "gpu", "cpu"})."""
-    with drawing():
-        figure, axes = new(0.75 + 0.46 * len(bars))
+    with drawing(0.75 + 0.46 * len(bars)) as (figure, axes):
         rows = list(range(len(bars)))[::-1]
         left = [0.0] * len(bars)
         for unit, colour in UNITS.items():
@@ -100,8 +97,7 @@ def stacked(bars: Sequence[tuple[str, dict[Unit, float]]], *, x_label: str, name
 
 def ladder(rows: Sequence[tuple[str, dict[str, float]]], steps: Sequence[str], *, x_label: str, name: str = "") -> str:
     """Draw a line a cell under its name, a dot a step, on a logarithmic axis. rows: (label, {step: milliseconds})."""
-    with drawing():
-        figure, axes = new(0.95 + 0.46 * len(rows))
+    with drawing(0.95 + 0.46 * len(rows)) as (figure, axes):
         points: list[Point] = []
         for row, (label, values) in enumerate(rows):
             y = len(rows) - 1 - row
@@ -120,8 +116,7 @@ def ladder(rows: Sequence[tuple[str, dict[str, float]]], steps: Sequence[str], *
 
 def spans(rows: Sequence[Bar], *, x_label: str, name: str = "") -> str:
     """Draw a bar a row under its name, its stretches one behind the other from 0, and beneath it a thin strip by unit."""
-    with drawing():
-        figure, axes = new(0.75 + 0.46 * len(rows))
+    with drawing(0.75 + 0.46 * len(rows)) as (figure, axes):
         for y, (_, bar, strips) in zip(range(len(rows))[::-1], rows):
             left = 0.0
             for width, series in bar:
@@ -152,38 +147,29 @@ def drift(
 
     values  (op index, dB or None for a value that is no float); marks: (op index, dB, name) of the ops that lose most
     """
-    with drawing():
-        figure, axes = new(3.0)
+    with drawing(3.0) as (figure, axes):
         known = [(x, y) for x, y in values if y is not None and math.isfinite(y)]
         axes.plot([x for x, _ in known], [y for _, y in known], color=SERIES[0], linewidth=1.1)
         points = [(x, y, -1, 1, 4.0, f"{label}: {y:.1f} dB") for x, y, label in marks if math.isfinite(y)]
-        frame(axes, points, "op, in the order of the program", "PSNR dB against fp32", None, log=False)
+        frame(axes, points, "op, in the order of the program", "PSNR dB against fp32")
         return svg(figure, axes, points, name)
 
 
-def drawing() -> AbstractContextManager[None]:
+@contextmanager
+def drawing(height: float) -> "Iterator[tuple[Figure, Axes]]":
+    """Yield a figure of that height in inches and its axes, in the style of our plots."""
     import matplotlib
-
-    return matplotlib.rc_context(_STYLE)
-
-
-def new(height: float) -> "tuple[Figure, Axes]":
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH, height), dpi=72, layout="constrained")
-    return figure, figure.subplots()
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(WIDTH, height), dpi=72, layout="constrained")
+        yield figure, figure.subplots()
 
 
 def frame(
-    axes: "Axes",
-    points: Sequence[Point],
-    x_label: str,
-    y_label: str,
-    ticks: Sequence[str] | None,
-    log_x: bool = False,
-    log: bool = True,
+    axes: "Axes", points: Sequence[Point], x_label: str, y_label: str, ticks: Sequence[str] | None = None, log: str = ""
 ) -> None:
-    """Set labels, ticks and limits; an axis is logarithmic if its values span more than a factor of 12."""
+    """Set labels, ticks and limits. `log`: the axes (`x`, `y`) that are logarithmic if values span more than a factor of 12."""
     axes.plot([p[0] for p in points], [p[1] for p in points], linestyle="none", marker=",", alpha=0)
     axes.margins(0.07)
     axes.set(xlabel=x_label, ylabel=y_label)
@@ -191,42 +177,31 @@ def frame(
         crowded = sum(map(len, ticks)) > 38
         words = [tick if len(tick) <= 22 else tick[:21] + "…" for tick in ticks]
         every = math.ceil(len(ticks) / TICKS)
-        axes.set_xticks(
-            range(0, len(ticks), every),
-            words[::every],
-            rotation=28 if crowded else 0,
-            ha="right" if crowded else "center",
-        )
+        turned, side = (28, "right") if crowded else (0, "center")
+        axes.set_xticks(range(0, len(ticks), every), words[::every], rotation=turned, ha=side)
         axes.grid(axis="x", visible=False)
         axes.set_xlim(-0.4, len(ticks) - 0.6)
     else:
-        _scale(axes.xaxis, [p[0] for p in points], log_x)
-    _scale(axes.yaxis, [p[1] for p in points], log and "dB" not in y_label)
+        _scale(axes.xaxis, [p[0] for p in points], "x" in log)
+    _scale(axes.yaxis, [p[1] for p in points], "y" in log)
 
 
-def _scale(
-    axis: Any, values: Sequence[float], log: bool
-) -> None:  # Any: the scale of one axis is set by a private method
+def _scale(axis: "Axis", values: Sequence[float], log: bool) -> None:
     """Make an axis logarithmic if its values span more than a factor of 12; else give it few round ticks.
 
     A window is never so narrow that its ticks differ in the last digits alone.
     """
     from matplotlib.ticker import MaxNLocator
 
-    if log and _wide(values):
-        axis._set_axes_scale("log")
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    if log and low > 0 and high / low > 12:
+        axis.axes.set(**{"xscale" if axis is axis.axes.xaxis else "yscale": "log"})
         return _plain_ticks(axis)
     axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-    if not values:
-        return None
-    middle, span = (min(values) + max(values)) / 2, max(values) - min(values)
-    if span < 0.02 * abs(middle):
+    middle = (low + high) / 2
+    if values and high - low < 0.02 * abs(middle):
         axis.set_view_interval(0.985 * middle, 1.015 * middle, ignore=True)
     return None
-
-
-def _wide(values: Sequence[float]) -> bool:
-    return bool(values) and min(values) > 0 and max(values) / min(values) > 12
 
 
 def _plain_ticks(axis: "Axis") -> None:
@@ -254,7 +229,7 @@ def svg(figure: "Figure", axes: "Axes", points: Sequence[Point], name: str) -> s
     text = re.sub(r'(id="|url\(#|href="#)', lambda found: f"{found[1]}{prefix}-", text)
     for sentinel, colour in CSS.items():
         text = text.replace(sentinel, colour)
-    text = text.replace("<svg", str(templating.macros("points.svg.j2").begin(name)), 1)
+    text = text.replace("<svg", str(macros("points.svg.j2")["begin"](name)), 1)
     return text.strip().removesuffix("</svg>") + _circles(axes, points, height) + "</svg>\n"
 
 
@@ -267,4 +242,4 @@ def _circles(axes: "Axes", points: Sequence[Point], height: float) -> str:
          "paint": f"fill:{(css := CSS[SERIES[min(series, 8)]])};fill-opacity:0.85;stroke:{css}"}
         for (x, y), (_, _, cell, series, radius, words) in sorted(zip(places, points), key=lambda one: -one[1][4])
     ]  # fmt: skip
-    return str(templating.macros("points.svg.j2").circles(drawn))
+    return str(macros("points.svg.j2")["circles"](drawn))

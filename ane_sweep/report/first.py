@@ -1,17 +1,56 @@
-"""The first screen of a report: the best cells of each work under the limits, and the picture of what they cost."""
+"""The head of a page and its first screen: the sweep's outcome, the best cells of each work under the limits, and the picture of
+what they cost."""
+
+from collections import Counter
+from typing import TypedDict
 
 from ane_sweep.bridge import metrics
 from ane_sweep.bridge.metrics import RANKED
-from ane_sweep.bridge.record import Record
-from ane_sweep.report import estimates, heading, off_ane, picture, table, views
-from ane_sweep.report.blocks import Best, BestRow, Block, Plots, Section, Widget
-from ane_sweep.report.doubts import Doubt
-from ane_sweep.report.table import LATENCY, Column, latency_text
-from ane_sweep.results import ranking
+from ane_sweep.bridge.record import Record, varying_axes
+from ane_sweep.report import off_ane, picture, table, views
+from ane_sweep.report.blocks import Best, BestRow, Block, Plots, Section, Widget, figure_text
+from ane_sweep.report.doubts import Doubt, about_all
+from ane_sweep.report.table import Column
+from ane_sweep.results import headline, ranking
 
 PICTURES = 12  # of the works with the most cells; the table has all
 TIES = 4
 ADVICE = 2
+
+
+class Head(TypedDict):
+    """The texts above the first section."""
+
+    title: str
+    sweep: str
+    counts: list[tuple[str, int]]
+    lines: list[str]
+    cautions: list[str]
+
+
+def head(records: list[Record], doubts: list[Doubt]) -> Head:
+    """Return the texts above the first section; warnings about the figures of every cell stand once, there."""
+    return Head(
+        title=title(records),
+        sweep=records[0].sweep,
+        counts=list(Counter(record.status.value for record in records).items()),
+        lines=lines(records, table.split_settings(records)[0]),
+        cautions=[doubt.text for doubt in about_all(doubts, records) if doubt.meaning],
+    )
+
+
+def title(records: list[Record]) -> str:
+    """Return the models and the axes that vary: `minilm: variant, chunks, precision`."""
+    models = list(dict.fromkeys(str(record.cell.get("model", "-")) for record in records))
+    named = ", ".join(models[:3]) + (f" and {len(models) - 3} more" if len(models) > 3 else "")
+    others = [axis for axis in varying_axes(records) if axis != "model"]
+    return f"{named}: {', '.join(others)}" if others else named
+
+
+def lines(records: list[Record], changed: dict[str, object]) -> list[str]:
+    """Return the lines on the timing and on those settings of all cells that are not the default ones."""
+    found = [line for line in table.list_head_lines(records) if line.startswith("latency: ")]
+    return [*found, f"all cells: {table.setting_words(changed)}"] if changed else found
 
 
 def section(cells: views.Cells) -> Section | None:
@@ -19,8 +58,7 @@ def section(cells: views.Cells) -> Section | None:
     works = ranking.group_by_work(cells.records)
     if sum(map(len, works)) < 2:
         return None
-    found = rows(cells, works)
-    made: list[Block] = [limits(cells), Best([column.head for column in _columns(cells.records)], found)]
+    made: list[Block] = [limits(cells), Best([column.head for column in _columns(cells.records)], rows(cells, works))]
     made += [_pictures(cells, works), _reading(cells.records)]
     if len(works) == 1 and (advice := off_ane.advice(cells)[:ADVICE]):  # of several, their winners fill the place
         made.append(Widget("advice", [(text,) for text in advice]))  # Markdown has it in a section of its own
@@ -30,40 +68,44 @@ def section(cells: views.Cells) -> Section | None:
 def rows(cells: views.Cells, works: list[list[int]], limit: dict[str, float] | None = None) -> list[BestRow]:
     """Return a row for each winner of each work."""
     names, parts = views.work_names(cells, works), _columns(cells.records)
-    found = []
-    for number, (work, name) in enumerate(zip(works, names)):
-        for winner in ranking.choose_winners(cells.records, work, limit or {}, ranking.has_same_timing):
-            n, told = winner.cell, note(cells, work, winner)
-            row = BestRow(name if len(works) > 1 else "", winner.words(), views.within(cells, work, n), told)
-            row.figures, row.cell, row.work = [part.cells[n] for part in parts], n, number
-            row.sound = ranking.is_sound(cells.records[n])
-            found.append(row)
-    return found
+    return [
+        BestRow(
+            name if len(works) > 1 else "",
+            winner.words(),
+            views.within(cells, work, winner.cell),
+            note(cells, work, winner),
+            [part.cells[winner.cell] for part in parts],
+            winner.cell,
+            number,
+            ranking.is_sound(cells.records[winner.cell]),
+        )
+        for number, (work, name) in enumerate(zip(works, names))
+        for winner in ranking.choose_winners(cells.records, work, limit or {})
+    ]
 
 
 def note(cells: views.Cells, work: list[int], winner: ranking.Winner) -> str:
     """Return the warnings about a winner: its status, and the cells that are as fast."""
-    record = cells.records[winner.cell]
-    said = [] if ranking.is_sound(record) else [f"in doubt: {record.reason or record.status.value}"]
+    texts = [views.doubt(cells.records[winner.cell])]
     if winner.tied:
         names = [views.within(cells, work, n) for n in winner.tied[:TIES]]
         more = f" and {len(winner.tied) - TIES} more" if len(winner.tied) > TIES else ""
-        said.append(f"not told apart in latency: {'; '.join(names)}{more}")
-    return ". ".join(said)
+        texts.append(f"not told apart in latency: {'; '.join(names)}{more}")
+    return ". ".join(filter(None, texts))
 
 
 def _columns(records: list[Record]) -> list[Column]:
     """Return the figures beside a winner; estimates without their bands, which stand in the table of cells."""
-    found = [Column(metrics.METRICS[LATENCY].column, [latency_text(record) for record in records], True)]
-    of_report = metrics.shown_in("report")
-    found += table.metric_columns(records, [spec for spec in of_report if spec.name in RANKED and spec.name != LATENCY])
-    found += table.metric_columns(records, [spec for spec in of_report if spec.name not in RANKED])
-    if any(ranking.compute_ane_shares(record) for record in records):
-        shares = [min(ranking.compute_ane_shares(record).values(), default=None) for record in records]
-        found.append(Column("ANE ops %", ["-" if share is None else f"{share:.0f}" for share in shares], True))
-    for chip in estimates.chips(records):
-        bands = [estimates.band(record, chip) for record in records]
-        found.append(Column(f"{chip} ms (est.)", ["-" if one is None else f"{one[0]:.3g}" for one in bands], True))
+    specs = sorted(
+        metrics.shown_in("report"), key=lambda spec: (spec.name != headline.HEADLINE, spec.name not in RANKED)
+    )
+    found = table.metric_columns(records, specs)
+    least = [min(ranking.compute_ane_shares(record).values(), default=None) for record in records]
+    if any(share is not None for share in least):
+        found.append(Column("ANE ops %", ["-" if share is None else f"{share:.0f}" for share in least], True))
+    for chip in headline.estimated_chips(*records):
+        known = [headline.estimate(record, chip) for record in records]
+        found.append(Column(f"{chip} ms (est.)", [figure_text(one and one.ms, 3) for one in known], True))
     return found
 
 
@@ -75,22 +117,19 @@ def limits(cells: views.Cells) -> Widget:
     }
     axes = [(axis, values) for axis, values in found.items() if 1 < len(values) <= 30]
     chips = list(dict.fromkeys(chip for record in cells.records for chip in ranking.compute_ane_shares(record)))
-    offered = [
-        (spec.name, spec.short, spec.shown_unit, spec.better) for spec in ranking.list_limit_metrics(cells.records)
-    ]
-    return Widget("limits", [(axes, offered, chips)])
+    offered = ranking.list_limit_metrics(cells.records)
+    return Widget(
+        "limits", [(axes, [(spec.name, spec.short, spec.shown_unit, spec.better) for spec in offered], chips)]
+    )
 
 
 def _pictures(cells: views.Cells, works: list[list[int]]) -> Plots:
     names = views.work_names(cells, works)
     chosen = sorted(sorted(range(len(works)), key=lambda n: -len(works[n]))[:PICTURES])
-    items, there = [], []
-    for n in chosen:
-        spots = views.spots(cells, works[n])
-        there += spots
-        items.append((picture.draw(spots, f"accuracy and latency {n} {names[n]}"), names[n]))
-    head = "ops on the ANE (predicted, the least of the chips):"
-    return Plots(items, picture.legend(there), head, works=chosen)
+    spots = {n: views.spots(cells, works[n]) for n in chosen}
+    items = [(picture.draw(spots[n], f"accuracy and latency {n} {names[n]}"), names[n]) for n in chosen]
+    legend = picture.legend([spot for several in spots.values() for spot in several])
+    return Plots(items, legend, "ops on the ANE (predicted, the least of the chips):", works=chosen)
 
 
 def _reading(records: list[Record]) -> Widget:
@@ -104,36 +143,26 @@ def _reading(records: list[Record]) -> Widget:
 
 def facts(cells: views.Cells) -> dict[str, object]:
     """Return the facts that the page's script chooses the best cells by: names, axis values, texts and figures of each cell."""
-    works = ranking.group_by_work(cells.records)
-    names, parts, axes = views.work_names(cells, works), _columns(cells.records), [*cells.axes, "status"]
+    works, axes, parts = ranking.group_by_work(cells.records), [*cells.axes, "status"], _columns(cells.records)
     known: list[dict[str, object]] = [
         {"name": name, "axes": {axis: cells.value(n, axis) for axis in axes}} for n, name in enumerate(cells.names)
     ]
     for work in works:
         for n in work:
-            record = cells.records[n]
-            doubt = "" if ranking.is_sound(record) else f"in doubt: {record.reason or record.status.value}"
             figures = [part.cells[n] for part in parts]
-            known[n] |= {"short": views.within(cells, work, n), "figures": figures, "doubt": doubt}
+            known[n] |= {
+                "short": views.within(cells, work, n),
+                "figures": figures,
+                "doubt": views.doubt(cells.records[n]),
+            }
     return {
         "cells": known,
-        "works": names if len(works) > 1 else [""],
-        "choice": ranking.list_facts(cells.records, ranking.has_same_timing),
+        "works": views.work_names(cells, works) if len(works) > 1 else [""],
+        "choice": ranking.list_facts(cells.records),
         "figures": {
             spec.name: [spec.short, spec.shown_unit, spec.better] for spec in ranking.list_limit_metrics(cells.records)
         },
         "goals": [ranking.choose_goals(cells.records, work) for work in works],
         "ties": TIES,
-    }
-
-
-def head(records: list[Record], doubts: list[Doubt]) -> dict[str, object]:
-    """Return the texts above the first section."""
-    changed, _ = table.split_settings(records)
-    return {
-        "title": heading.title(records),
-        "sweep": records[0].sweep,
-        "counts": heading.counts(records),
-        "lines": heading.lines(records, changed),
-        "cautions": [doubt.text for doubt in heading.of_all(doubts, records)],
+        "headline": headline.HEADLINE,
     }

@@ -10,7 +10,9 @@ from ane_sweep.bridge.record import Record
 from ane_sweep.placement.types import Placement
 from ane_sweep.report import figures
 from ane_sweep.report.blocks import Block, Grid, Para, Plots, Section
+from ane_sweep.report.blocks import figure_text as ms_text
 from ane_sweep.report.views import Cells, cut
+from ane_sweep.results.headline import measured_ms
 
 ROWS = 16  # bars in one picture; the tables have all
 STEPS = ("load", "first call", "early calls", "samples", "pause", "after it")
@@ -103,13 +105,13 @@ def _bar(record: Record) -> tuple[list[figures.Span], list[figures.Strip]]:
 
 def _row(name: str, record: Record, most: int) -> list[str]:
     own, between = parts(record), gaps(record)
-    whole, all_gaps = record.value("latency_median_ms"), record.value("latency_gaps_median_ms")
+    whole, all_gaps = measured_ms(record), record.value("latency_gaps_median_ms")
     worst = max(range(len(between)), key=between.__getitem__, default=None)  # of one chunk alone there is none between
     known = whole is not None and all_gaps is not None
     return [
-        name, _ms(whole), *(_ms(ms) for ms in own), *("-" for _ in range(most - len(own))), _ms(all_gaps),
+        name, ms_text(whole), *(ms_text(ms) for ms in own), *("-" for _ in range(most - len(own))), ms_text(all_gaps),
         f"{100 * all_gaps / whole:.1f}" if known and whole else "-",
-        "-" if worst is None else f"{worst + 1} and {worst + 2}: {_ms(between[worst])} ms",
+        "-" if worst is None else f"{worst + 1} and {worst + 2}: {ms_text(between[worst])} ms",
     ]  # fmt: skip
 
 
@@ -126,19 +128,14 @@ def process(timing: Timing) -> list[figures.Span]:
 def _costs(cells: Cells) -> list[Block]:
     """Return the ops that take most of a prediction, measured in this runtime or planned by Core ML."""
     rows = [
-        [cells.names[n], f"{said['kind']}, {said['source']}", one["op"], one["type"], str(one["chunk"]), one.get("unit") or "-",
-         f"{100 * one['share']:.1f}"]
-        for n, record in enumerate(cells.records)
-        for said in (record.realised.get("planned_costs"), record.realised.get("costs")) if isinstance(said, dict)
-        for one in said["ops"]
+        [
+            name, f"{costs['kind']}, {costs['source']}", op["op"], op["type"], str(op["chunk"]), op.get("unit") or "-",
+            f"{100 * op['share']:.1f}",
+        ]
+        for name, record in zip(cells.names, cells.records)
+        for costs in (record.realised.get("planned_costs"), record.realised.get("costs")) if isinstance(costs, dict)
+        for op in costs["ops"]
     ]  # fmt: skip
     heads = ["cell", "share is", "op", "type", "chunk", "unit", "share %"]
-    return (
-        [Grid(heads, rows, [False] * 4 + [True, False, True], fold=f"which ops take the time: {len(rows)} rows")]
-        if rows
-        else []
-    )
-
-
-def _ms(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+    fold = f"which ops take the time: {len(rows)} rows"
+    return [Grid(heads, rows, [False] * 4 + [True, False, True], fold=fold)] if rows else []

@@ -1,7 +1,6 @@
 """The machines of a fleet that took part in a sweep: what each is, what it did, what was lost on it, which cells it measured."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ane_sweep.bridge.record import Record, varying_axes
 from ane_sweep.report.blocks import Grid, Para, Section
@@ -16,36 +15,32 @@ NOTE = (
 _NAMED = 4  # cells of a machine
 
 
-def rows(records: Sequence[Record], info: Mapping[str, Any]) -> list[list[str]]:
+def rows(records: Sequence[Record], info: Mapping[str, object]) -> list[list[str]]:
     """Return a row a machine if more than one took part."""
-    told = info.get("machines")
-    said = {name: one for name, one in told.items() if isinstance(one, dict)} if isinstance(told, dict) else {}
+    listed = info.get("machines")
+    known = {n: facts for n, facts in listed.items() if isinstance(facts, dict)} if isinstance(listed, dict) else {}
     axes = varying_axes(list(records))
-    cells: dict[str, list[str]] = {name: [] for name in said}
+    cells: dict[str, list[str]] = {name: [] for name in known}
     for record in records:
-        name = record.host.get("worker")
-        if record.timings and name in cells:
-            cells[name].append(short_name(record, axes))
-    if len(said) < 2:
-        return []
-    return [
-        [
-            name, str(one.get("chip") or "-"), str(one.get("os") or "-"), str(one.get("tasks", 0)),
-            duration(float(one.get("seconds", 0))), str(one.get("lost", 0)), str(one.get("moved", 0)), _cells(cells[name]),
-        ]
-        for name, one in sorted(said.items())
-    ]  # fmt: skip
+        if record.timings and record.host.get("worker") in cells:
+            cells[record.host["worker"]].append(short_name(record, axes))
+    found = []
+    for name, facts in sorted(known.items()):
+        which = "; ".join(cells[name][:_NAMED]) + (" ..." if len(cells[name]) > _NAMED else "")
+        measured = count(len(cells[name]), "cell") + (f": {which}" if which else "")
+        about, did = (str(facts.get(key) or "-") for key in ("chip", "os")), duration(float(facts.get("seconds", 0)))
+        tasks, lost, moved = (str(facts.get(key, 0)) for key in ("tasks", "lost", "moved"))
+        found.append([name, *about, tasks, did, lost, moved, measured])
+    return found if len(found) > 1 else []
 
 
-def section(records: Sequence[Record], info: Mapping[str, Any]) -> Section | None:
+def section(records: Sequence[Record], info: Mapping[str, object]) -> Section | None:
     found = rows(records, info)
-    if not found:
-        return None
     grid = Grid(list(HEADS), found, [False] * 3 + [True] * 4 + [False])
-    return Section("Machines", [grid, Para(NOTE)])
+    return Section("Machines", [grid, Para(NOTE)]) if found else None
 
 
-def lines(records: Sequence[Record], info: Mapping[str, Any]) -> list[str]:
+def lines(records: Sequence[Record], info: Mapping[str, object]) -> list[str]:
     """Return the rows for a terminal: `m4-a (m4, Linux 6.8): 12 tasks, 40 s busy, 1 lost; measured 2 cells: chunks=1; chunks=2`."""
     return [
         f"{name} ({chip}, {system}): {count(int(tasks), 'task')}, {busy} busy"
@@ -53,8 +48,3 @@ def lines(records: Sequence[Record], info: Mapping[str, Any]) -> list[str]:
         + f"; measured {measured}"
         for name, chip, system, tasks, busy, lost, moved, measured in rows(records, info)
     ]
-
-
-def _cells(labels: Sequence[str]) -> str:
-    shown = "; ".join(labels[:_NAMED]) + (" ..." if len(labels) > _NAMED else "")
-    return f"{count(len(labels), 'cell')}: {shown}" if labels else "0 cells"

@@ -40,14 +40,12 @@ class Place:
 
 def section(cells: Cells) -> Section | None:
     """Return the advice, closed gates first, then a row for each reason, the most costly first."""
-    said, why = advice(cells), _reasons(cells)
-    if not said and not why:
-        return None
-    made: list[Block] = [Para("To keep more of it there:"), Points(said)] if said else []
+    pieces, why = advice(cells), _reasons(cells)
+    made: list[Block] = [Para("To keep more of it there:"), Points(pieces)] if pieces else []
     if why:
         more = f" The {ROWS} most costly of {len(why)}; the records have all." if len(why) > ROWS else ""
         made += [Grid(HEADS, why[:ROWS], [False, True, True, False, False, False]), Para(NOTE + more)]
-    return Section("Why ops stay off the ANE", made)
+    return Section("Why ops stay off the ANE", made) if made else None
 
 
 def _reasons(cells: Cells) -> list[list[str]]:
@@ -55,8 +53,7 @@ def _reasons(cells: Cells) -> list[list[str]]:
     for n, record in enumerate(cells.records):
         for entry in record.placement:
             for reason in entry.reasons:
-                key = (entry.kind, reason.rule or reason.reason)
-                place, several = found.setdefault(key, (Place(entry.kind), []))
+                place, several = found.setdefault((entry.kind, reason.rule or reason.reason), (Place(entry.kind), []))
                 place.add(n, entry)
                 several.append(reason)
     ordered = sorted(found.values(), key=lambda one: -max(reason.cost_share for reason in one[1]))
@@ -67,8 +64,8 @@ def _row(several: Sequence[Reason], where: str) -> list[str]:
     worst = max(several, key=lambda reason: (reason.cost_share, reason.ops))
     types = ", ".join(f"{count} {kind}" for kind, count in list(worst.op_types.items())[:4])
     trust = f"{worst.source} ({worst.confidence} confidence)" if worst.confidence else worst.source
-    cost = _range([f"{100 * reason.cost_share:.1f}" for reason in several])
-    return [worst.reason, _range([str(reason.ops) for reason in several]), cost, types, where, trust]
+    ops, cost = _range(str(reason.ops) for reason in several), _range(f"{100 * r.cost_share:.1f}" for r in several)
+    return [worst.reason, ops, cost, types, where, trust]
 
 
 def _range(texts: Iterable[str]) -> str:
@@ -82,9 +79,12 @@ def advice(cells: Cells) -> list[str]:
     for n, record in enumerate(cells.records):
         for entry in record.placement:
             gates = [gate for part in entry.chunks for gate in part.gates or []]
-            said = [(0, f"{gate.advice} (gate {gate.gate}, {gate.effect}: {gate.reason}", "") for gate in gates]
-            said += [(1, *_split(text)) for text in entry.advice or []]
-            for order, text, ops in said:
+            pieces = [(0, f"{gate.advice} (gate {gate.gate}, {gate.effect}: {gate.reason}", "") for gate in gates]
+            for text in entry.advice or []:  # `do this (4 ops: cast)`: the ops differ from cell to cell
+                what, bracket, ops = text.rpartition(" (")
+                piece = (what + bracket, ops.removesuffix(")")) if bracket else (f"{text} (", "ops not named")
+                pieces.append((1, *piece))
+            for order, text, ops in pieces:
                 place, counts = found.setdefault((order, text, entry.kind), (Place(entry.kind), {}))
                 place.add(n, entry)
                 counts[ops] = None
@@ -93,9 +93,3 @@ def advice(cells: Cells) -> list[str]:
         several = " or ".join(list(counts)[:2]) + (" ..." if len(counts) > 2 else "")
         made.append(f"{text}{several}) [{place.text(cells)}]")
     return made
-
-
-def _split(said: str) -> tuple[str, str]:
-    """Split `do this (4 ops: cast)` into the advice and its ops, which differ from cell to cell."""
-    text, bracket, ops = said.rpartition(" (")
-    return (text + bracket, ops.removesuffix(")")) if bracket else (f"{said} (", "ops not named")

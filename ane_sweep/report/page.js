@@ -53,17 +53,17 @@ function limited() {
     .map((cell) => [cell.cell, cell]));
 }
 
-// The fastest, smallest, most accurate and that of the best score of each work: sound cells before those in doubt, as choice.py has it.
+// The fastest, smallest, most accurate and that of the best score of each work: sound cells before those in doubt, as results/ranking.py has it.
 function winners(among, work) {
   const found = new Map(), sound = among.filter((cell) => cell.sound), fit = sound.length ? sound : among;
   for (const [goal, word] of Object.entries(facts.goals[work])) {
     const sign = facts.figures[goal][2];
     const first = fit.reduce((a, b) => sign * b[goal] > sign * a[goal]
-      || b[goal] === a[goal] && b.latency_median_ms < a.latency_median_ms ? b : a);
+      || b[goal] === a[goal] && b[facts.headline] < a[facts.headline] ? b : a);
     const winner = found.get(first.cell) || { cell: first, goals: [], tied: [] };
-    const alike = goal === "latency_median_ms" ? 0 : fit.filter((cell) => cell !== first && cell[goal] === first[goal]).length;
+    const alike = goal === facts.headline ? 0 : fit.filter((cell) => cell !== first && cell[goal] === first[goal]).length;
     winner.goals.push(alike ? word + (alike + 1 === fit.length ? " (all alike)" : " (" + alike + " more alike)") : word);
-    if (goal === "latency_median_ms") winner.tied = fit.filter((cell) => cell !== first && first.same.includes(cell.cell));
+    if (goal === facts.headline) winner.tied = fit.filter((cell) => cell !== first && first.same.includes(cell.cell));
     found.set(first.cell, winner);
   }
   return [...found.values()];

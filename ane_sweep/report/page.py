@@ -16,33 +16,32 @@ from ane_sweep import outward
 from ane_sweep.bridge import disk
 from ane_sweep.bridge.user_files import open_user_file
 from ane_sweep.errors import ConfigError
-from ane_sweep.report import blocks, document, first, templating
+from ane_sweep.report import blocks, document, first
 from ane_sweep.report.blocks import Section
 from ane_sweep.report.document import Sweep
 
 HTML_NAME, MARKDOWN_NAME, FIGURES = "report.html", "report.md", "figures"
 _HERE = Path(__file__).parent
+_EMPTY = first.Head(title="empty sweep", sweep="", counts=[], lines=[], cautions=[])
 
 
 def as_html(sweep: Sweep, made: list[Section] | None = None) -> str:
     """Return the whole report as one page."""
     style, script = ((_HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    made = document.sections(sweep) if made is None else made
-    nothing: dict[str, object] = {"title": "empty sweep", "sweep": "", "counts": [], "lines": [], "cautions": []}
-    return templating.page(
-        "page.html.j2",
-        head=document.head(sweep) if sweep.records else nothing,
-        sections=made,
-        html=lambda block: Markup(blocks.html(block)),  # escaped by its own template
-        facts=first.facts(sweep.shown) if sweep.records else {},
-        style=style,
-        script=script,
-        digest=_digest(script),
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        blocks.environment()
+        .get_template("page.html.j2")
+        .render(
+            head=document.head(sweep) if sweep.records else _EMPTY,
+            sections=document.sections(sweep) if made is None else made,
+            html=lambda block: Markup(blocks.html(block)),  # escaped by its own template
+            facts=first.facts(sweep.shown) if sweep.records else {},
+            style=style,
+            script=script,
+            digest=f"sha256-{digest}",
+        )
     )
-
-
-def _digest(script: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 
 def as_markdown(sweep: Sweep, made: list[Section] | None = None) -> str:
@@ -55,14 +54,10 @@ def as_markdown(sweep: Sweep, made: list[Section] | None = None) -> str:
     above = [f"{head['title']}; {len(sweep.records)} cells: {counted}", *head["lines"], *head["cautions"]]
     parts += [f"- {outward.markdown(line)}\n" for line in above]
     for section in document.sections(sweep) if made is None else made:
-        text = "".join(blocks.markdown(block) for block in section.blocks if not _long(block))
-        if text:
+        long = [b for b in section.blocks if isinstance(b, blocks.Grid) and b.fold is not None and len(b.rows) > 60]
+        if text := "".join(blocks.markdown(block) for block in section.blocks if block not in long):
             parts.append(f"\n## {section.title}\n\n{text}")
     return "".join(parts).rstrip() + "\n"
-
-
-def _long(block: blocks.Block) -> bool:
-    return isinstance(block, blocks.Grid) and block.fold is not None and len(block.rows) > 60
 
 
 def write(folder: Path) -> Path:
@@ -72,17 +67,16 @@ def write(folder: Path) -> Path:
 
 
 def texts(sweep: Sweep) -> dict[str, str]:
-    """Return {file name: text} of the whole report, its plots as files of their own (for slides and for the tracker) last."""
+    """Return {file name: text} of the whole report, its plots as files of their own (for slides and for the tracker) last, in the
+    light page's colours."""
     made = document.sections(sweep)
+    found = {MARKDOWN_NAME: as_markdown(sweep, made), HTML_NAME: as_html(sweep, made)}
     named = [(s.anchor, svg) for s in made for b in s.blocks if isinstance(b, blocks.Plots) for svg, _ in b.items]
-    plots = {f"{FIGURES}/{n:02}-{anchor}.svg": _on_white(svg) for n, (anchor, svg) in enumerate(named, 1)}
-    return {MARKDOWN_NAME: as_markdown(sweep, made), HTML_NAME: as_html(sweep, made), **plots}
-
-
-def _on_white(svg: str) -> str:
-    """Return the plot in the light page's colours."""
-    start = svg.index(">", svg.index("<svg")) + 1
-    return svg[:start] + '<rect width="100%" height="100%" fill="#fff"/>' + svg[start:]
+    for n, (anchor, svg) in enumerate(named, 1):
+        start = svg.index(">", svg.index("<svg")) + 1
+        white = '<rect width="100%" height="100%" fill="#fff"/>'
+        found[f"{FIGURES}/{n:02}-{anchor}.svg"] = svg[:start] + white + svg[start:]
+    return found
 
 
 def put(folder: Path, made: dict[str, str]) -> None:
@@ -90,18 +84,14 @@ def put(folder: Path, made: dict[str, str]) -> None:
     for old in disk.make_folder(folder, FIGURES).glob("*.svg"):
         old.unlink()
     for name, text in made.items():
-        _write(folder / name, text, disk.replace_file)
+        save(folder / name, text, disk.replace_file)
 
 
-def save(path: Path, text: str) -> Path:
-    """Write a text to a path that the user gave. Raises ConfigError if it cannot be written."""
-    _write(path, text, open_user_file)
-    return path
-
-
-def _write(path: Path, text: str, opened: Callable[[Path], AbstractContextManager[Path]]) -> None:
+def save(path: Path, text: str, opened: Callable[[Path], AbstractContextManager[Path]] = open_user_file) -> Path:
+    """Write a text to a path, by default one that the user gave. Raises ConfigError if it cannot be written."""
     try:
         with opened(path) as aside:
             aside.write_text(text, encoding="utf-8", errors="backslashreplace")  # paths that are no UTF-8
     except OSError as error:
         raise ConfigError(f"{path}: cannot be written ({error.strerror})") from error
+    return path

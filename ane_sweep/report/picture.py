@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ane_sweep.report import figures, templating
+from ane_sweep.report import figures
+from ane_sweep.report.blocks import macros
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,13 +52,12 @@ def legend(spots: Sequence[Spot]) -> list[tuple[str, str]]:
 
 def draw(spots: Sequence[Spot], name: str) -> str:
     """Return the picture as an `<svg>` element."""
-    with figures.drawing():
-        figure, axes = figures.new(3.35)
+    with figures.drawing(3.35) as (figure, axes):
         ends = [(x, spot.db, spot.cell, 0, 0.0, "") for spot in spots for x in (spot.low, spot.ms, spot.high) if x > 0]
-        figures.frame(axes, ends, "latency ms", "PSNR dB", None, log_x=True)
+        figures.frame(axes, ends, "latency ms", "PSNR dB", log="x")
         text = figures.svg(figure, axes, [], name)
         placed = _placed(axes, spots, figure.get_figheight() * 72)
-    made = templating.macros("points.svg.j2").spots([_make_point(spot, *at) for spot, at in zip(spots, placed)])
+    made = macros("points.svg.j2")["spots"]([_make_point(spot, *at) for spot, at in zip(spots, placed)])
     return text.rstrip().removesuffix("</svg>") + str(made) + _names(axes, spots, placed) + "</svg>\n"
 
 
@@ -108,7 +108,7 @@ def _names(axes: "Axes", spots: Sequence[Spot], placed: Sequence[tuple[float, fl
                 line = {"x": f"{placed[n][0]:.1f}", "y1": f"{placed[n][1]:.1f}", "y2": f"{y:.1f}"} if far else None
                 found.append({**place, "fill": figures.CSS[figures.INK], "text": spots[n].label, "line": line})
                 break
-    return str(templating.macros("points.svg.j2").labels(found, figures.NAME))
+    return str(macros("points.svg.j2")["labels"](found, figures.NAME))
 
 
 def _sides(box: tuple[float, ...], place: tuple[float, ...]) -> list[tuple[float, float, str, bool]]:

@@ -11,9 +11,11 @@ from rich.text import Text
 from ane_sweep import outward, tables
 from ane_sweep.bridge import metrics, retold
 from ane_sweep.bridge.record import Record, Status
-from ane_sweep.report import estimates, table, tips
-from ane_sweep.report.doubts import RUNS, doubts, not_ok_groups
-from ane_sweep.report.table import LATENCY, PREDICTED, Column
+from ane_sweep.report import table, tips
+from ane_sweep.report.doubts import RUNS, doubts
+from ane_sweep.report.table import PREDICTED, Column
+from ane_sweep.results.headline import HEADLINE, estimated_chips
+from ane_sweep.results.ranking import not_ok_groups
 
 _RULE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)  # a line under the heads and nothing else
 _STYLES = {Status.OK: "green", Status.DEGRADED: "yellow", Status.FALLBACK: "yellow", Status.REFUSED: "dim"}
@@ -22,13 +24,13 @@ IQR = "IQR"
 
 def columns(records: list[Record], width: int | None = None) -> tuple[list[Column], list[str]]:
     """Return (the columns that fit, the names of the others). A reason is a number: it stands once, below."""
-    parts = estimates.whole_table(table.list_columns(records), records)
+    parts = table.list_columns(records, estimates=True)
     specs = metrics.shown_in("table")
     short = {spec.column: spec.narrow for spec in specs if spec.narrow} | {PREDICTED: "ANE %"}
     metrics_to_drop = [spec.column for spec in sorted(specs, key=lambda spec: spec.drop_order) if spec.drop_order]
-    going = [estimates.head(chip) for chip in reversed(estimates.chips(records))]
-    going += [estimates.COST, IQR, *metrics_to_drop, PREDICTED]  # the first goes first
-    latency = metrics.METRICS[LATENCY].column
+    going = [table.estimate_head(chip) for chip in reversed(estimated_chips(*records))]
+    going += [table.COST, IQR, *metrics_to_drop, PREDICTED]  # the first goes first
+    latency = metrics.METRICS[HEADLINE].column
     numbers = {r.cell_key: n for n, group in enumerate(not_ok_groups(records), 1) for r in group}
     words = [r.status.value + (f" [{numbers[r.cell_key]}]" if r.cell_key in numbers else "") for r in records]
     parts[-1] = Column("status", words)

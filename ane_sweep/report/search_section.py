@@ -1,29 +1,25 @@
 """The report's section on what `ane-sweep best` did: the trials in their order, and the cells that it did not time."""
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 
 from ane_sweep.bridge.record import Record
 from ane_sweep.report import figures
-from ane_sweep.report.blocks import Grid, Para, Plots, Section
+from ane_sweep.report.blocks import Grid, Para, Plots, Section, figure_text
 from ane_sweep.report.figures import Point
 from ane_sweep.results import ranking
-from ane_sweep.results.search_log import TWIN, SearchLog, UntimedCell, kind_of_reason
+from ane_sweep.results.search_log import TWIN, SearchLog, kind_of_reason
 
 
 def section(log: SearchLog | None, records: Sequence[Record]) -> Section | None:
     if log is None:
         return None
     summary = log.summary or f"{len(log.trials)} cells timed, {log.how}"
-    said = Para(f"{log.goal}: {summary}; {len(log.never)} not timed.")
+    text = Para(f"{log.goal}: {summary}; {len(log.never)} not timed.")
     places = {record.cell_key: n for n, record in enumerate(records)}
-    return Section("Search", [said, *_pictures(log, places), *_trial_table(log), *_untimed_table(log)])
-
-
-def _pictures(log: SearchLog, cells: dict[str, int]) -> list[Plots]:
-    drawn = [made for made in (_front(log, cells), _order(log, cells)) if made is not None]
-    return [Plots(drawn)] if drawn else []
+    drawn = [made for made in (_front(log, places), _order(log, places)) if made is not None]
+    return Section("Search", [text, *([Plots(drawn)] if drawn else []), *_trial_table(log), *_untimed_table(log)])
 
 
 def _front(log: SearchLog, cells: dict[str, int]) -> tuple[str, str] | None:
@@ -88,7 +84,7 @@ def _trial_table(log: SearchLog) -> list[Grid]:
     named = list(dict.fromkeys(figure for trial in log.trials for figure in trial.figures))
     rows = [
         [str(n), trial.label + (" (best)" if trial.cell in log.best else "")]
-        + ["-" if (value := trial.figures.get(figure)) is None else f"{value:.4g}" for figure in named]
+        + [figure_text(trial.figures.get(name)) for name in named]
         + [kind_of_reason(trial.never) if trial.never else "timed"]
         for n, trial in enumerate(log.trials, 1)
     ]
@@ -98,21 +94,12 @@ def _trial_table(log: SearchLog) -> list[Grid]:
 
 def _untimed_table(log: SearchLog) -> list[Grid]:
     """Return the table of the cells that were not timed, by kind of reason."""
-    reasons = Counter(kind_of_reason(left.reason) for left in log.never)
-    rows = [
-        [
-            str(count),
-            reason,
-            "; ".join(_name_untimed(left, reason) for left in log.never if kind_of_reason(left.reason) == reason),
-        ]
-        for reason, count in reasons.most_common()
-    ]
+    groups: dict[str, list[str]] = defaultdict(list)
+    for left in log.never:
+        kind = kind_of_reason(left.reason)
+        own = re.search(r" is (\S+), and ", left.reason)  # its figure, or the cell that it equals
+        detail = "" if left.reason == kind else f" ({own[1] if own else left.reason.removeprefix(TWIN)})"
+        groups[kind].append(left.label + detail)
+    ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
+    rows = [[str(len(labels)), reason, "; ".join(labels)] for reason, labels in ordered]
     return [Grid(["cells", "why not timed", "which"], rows, [True, False, False])] if rows else []
-
-
-def _name_untimed(left: UntimedCell, reason: str) -> str:
-    """Return a cell's label with what is its alone in the reason: its figure, or the cell that it equals."""
-    if left.reason == reason:
-        return left.label
-    figure = re.search(r" is (\S+), and ", left.reason)
-    return f"{left.label} ({figure[1] if figure else left.reason.removeprefix(TWIN)})"

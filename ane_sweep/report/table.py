@@ -7,7 +7,7 @@ precision varies), status. What is equal in all rows is said once above the tabl
 import json
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ane_sweep import outward
@@ -20,10 +20,11 @@ from ane_sweep.placement.types import Placement
 from ane_sweep.planner import help
 from ane_sweep.report import blocks
 from ane_sweep.report.doubts import doubts
+from ane_sweep.results.headline import HEADLINE, estimate, estimated_chips, headline, is_timed
 from ane_sweep.terminal import count
 
 _HEADS = {"compute_units": "units"}
-LATENCY, PREDICTED = "latency_median_ms", "ANE ops % (predicted)"
+PREDICTED, COST = "ANE ops % (predicted)", "ANE planner cost % (predicted)"
 VERDICT = "ran where asked"
 _NESTED = ("model_options.", "precision_options.", "limits.")  # follow from the option, or from the stage
 REASON_LIMIT = 60
@@ -41,8 +42,9 @@ class Column:
         return max(len(text) for text in (self.head, *self.cells))
 
 
-def list_columns(records: list[Record]) -> list[Column]:
-    """Return the table as columns, the same for every output format."""
+def list_columns(records: list[Record], estimates: bool = False) -> list[Column]:
+    """Return the table as columns, the same for every output format; with `estimates`, also the share of the planner cost and a
+    column a chip."""
     axes = varying_axes(records)
     found = [Column("model", _model_names(records, axes))]
     for axis in axes:
@@ -54,44 +56,53 @@ def list_columns(records: list[Record]) -> list[Column]:
         found.append(Column("ran on", [str(record.realised.get("runtime") or "-") for record in records]))
     varying = [s for s in metrics.shown_in("table") if any(axis.startswith(s.varying) for axis in ["", *axes])]
     found += metric_columns(records, varying)
-    if any(_ane_share_text(record) for record in records):
-        found.append(Column(PREDICTED, [_ane_share_text(record) or "-" for record in records], True))
+    shares = [by_chip(record, lambda entry: entry.ops.share("ane")) or "-" for record in records]
+    found += [Column(PREDICTED, shares, True)] if set(shares) - {"-"} else []
     if any(record.realised.get("verdict") for record in records):
         found.append(Column(VERDICT, [verdict_text(record) for record in records]))
+    if estimates:
+        costs = [by_chip(record, lambda entry: entry.cost_share.ane) or "-" for record in records]
+        found += [Column(COST, costs, True)] if set(costs) - {"-"} else []
+        for chip in estimated_chips(*records):
+            texts = [estimate_text(record, chip).split(" (")[0] for record in records]
+            found.append(Column(estimate_head(chip), texts, True))
     found.append(Column("status", [status_text(record) for record in records]))
     return found
 
 
-def metric_columns(records: Sequence[Record], specs: Sequence[MetricSpec]) -> list[Column]:
-    """Return a column for each of these metrics that some record has; those of RANKED always have one."""
-    return [_metric_column(records, spec) for spec in specs if spec.name in RANKED or _has_column(records, spec)]
+def metric_columns(records: Sequence[Record], specs: Iterable[MetricSpec]) -> list[Column]:
+    """Return a column for each of these metrics that some record has, in other words than its fallback; those of RANKED always
+    have one. It is `1.83 (1.82)` where fp32 torch has a figure too."""
+    found = []
+    for spec in specs:
+        if spec.name == HEADLINE:
+            found.append(Column(spec.column, [latency_text(record) for record in records], True))
+            continue
+        cells = [spec.text(metrics.value(record, spec)) for record in records]
+        without, torch = (
+            [spec.text(record.read(name, spec.kind) if name else None) for record in records]
+            for name in (spec.fallback, spec.torch)
+        )
+        if spec.name not in RANKED and all(text in ("-", other) for text, other in zip(cells, without)):
+            continue
+        if spec.torch:
+            cells = [text if other == "-" else f"{text} ({other})" for text, other in zip(cells, torch)]
+        found.append(Column(spec.column + (" (torch)" if spec.torch else ""), cells, True))
+    return found
 
 
-def _has_column(records: Sequence[Record], spec: MetricSpec) -> bool:
-    """Return True if some record has the metric, in other words than its fallback."""
-    texts = ((spec.text(record.read(spec.name, spec.kind)), record) for record in records)
-    return any(text not in ("-", _fallback_text(record, spec)) for text, record in texts)
+def estimate_head(chip: str) -> str:
+    return f"{chip} ms (estimated)"
 
 
-def _fallback_text(record: Record, spec: MetricSpec) -> str:
-    return spec.text(record.read(spec.fallback, spec.kind)) if spec.fallback else "-"
-
-
-def _metric_column(records: Sequence[Record], spec: MetricSpec) -> Column:
-    """Return the column of one metric; `1.83 (1.82)` where fp32 torch has a figure too."""
-    if spec.name == LATENCY:
-        return Column(spec.column, [latency_text(record) for record in records], True)
-    cells = [spec.text(metrics.value(record, spec)) for record in records]
-    if spec.torch is None:
-        return Column(spec.column, cells, True)
-    torchs = [record.read(spec.torch, spec.kind) for record in records]
-    both = [own if value is None else f"{own} ({spec.text(value)})" for own, value in zip(cells, torchs)]
-    return Column(f"{spec.column} (torch)", both, True)
-
-
-def _ane_share_text(record: Record) -> str:
-    """Return the share of ops predicted to run on the ANE: `98`, or `m1 0, m4 98` if chips differ."""
-    return by_chip(record, lambda entry: entry.ops.share("ane"))
+def estimate_text(record: Record, chip: str) -> str:
+    """Return `1.35 (0.81 to 3.8)`, `not estimated` if the record says why, or `-`."""
+    known = estimate(record, chip)
+    if known is None:
+        entries = [entry for entry in record.placed("predicted") if entry.chip == chip]
+        return "not estimated" if any(entry.not_estimated for entry in entries) else "-"
+    at, low, high = known
+    return f"{at:.3g}" + (f" ({low:.2g} to {high:.2g})" if low is not None and high is not None else "")
 
 
 def by_chip(record: Record, share: Callable[[Placement], float]) -> str:
@@ -195,19 +206,20 @@ def list_row_labels(record: Record) -> list[str]:
 
 
 def latency_text(record: Record) -> str:
-    """Return `40.55 ± 0.81`: median and interquartile range in ms with the decimals that the median bears.
+    """Return `40.55 ± 0.81`: the latency that answers and its interquartile range in ms, with the decimals that it bears.
 
     It is `70 [IQR 398]` if the range exceeds the value.
     """
-    median, spread = record.value("latency_median_ms"), record.value("latency_iqr_ms")
-    if median is None:
+    found = headline(record)
+    if found is None:
         return "-"
-    decimals = 1 if median >= 100 else 2 if median >= 1 else 3
-    if (
-        spread is not None and spread > median
-    ):  # then its decimals mean nothing, and nothing lies symmetrically about it
-        return " [IQR ".join(f"{value:.0f}" if value >= 10 else f"{value:.2g}" for value in (median, spread)) + "]"
-    return _number(median, decimals) + ("" if spread is None else f" ± {_number(spread, decimals)}")
+    decimals = 1 if found.ms >= 100 else 2 if found.ms >= 1 else 3
+    if found.iqr is None:
+        return f"{found.ms:.{decimals}f}"
+    if found.iqr > found.ms:  # then its decimals mean nothing, and nothing lies symmetrically about it
+        ms, iqr = (f"{value:.0f}" if value >= 10 else f"{value:.2g}" for value in (found.ms, found.iqr))
+        return f"{ms} [IQR {iqr}]"
+    return f"{found.ms:.{decimals}f} ± {found.iqr:.{decimals}f}"
 
 
 def status_text(record: Record) -> str:
@@ -243,8 +255,7 @@ def as_json(records: list[Record]) -> str:
 
 
 def _list_runtimes(records: list[Record]) -> list[str]:
-    timed = [r for r in records if r.value("latency_median_ms") is not None]
-    return list(dict.fromkeys(str(r.realised["runtime"]) for r in timed if r.realised.get("runtime")))
+    return list(dict.fromkeys(str(r.realised["runtime"]) for r in records if is_timed(r) and r.realised.get("runtime")))
 
 
 def _processes_text(records: list[Record]) -> str:
@@ -263,16 +274,6 @@ def _describe_runtime(runtime: str, records: list[Record]) -> str:
 
 
 def axis_text(value: object) -> str:
-    return (
-        "-"
-        if value is None
-        else format_value(value)
-        if isinstance(value, (str, int, float, list))
-        else json.dumps(value)
-    )
-
-
-def _number(value: object, decimals: int) -> str:
-    if not isinstance(value, (int, float)):
-        return "-"
-    return f"{value:.{decimals}f}"
+    if isinstance(value, (str, int, float, list)):
+        return format_value(value)
+    return "-" if value is None else json.dumps(value)

@@ -1,9 +1,9 @@
 """The effect of each tip of a model surgeon: pairs of +sweep=surgery, a net that does not follow the tip and one that does."""
 
-from collections.abc import Iterable
-
 from ane_sweep.bridge.record import Record
 from ane_sweep.placement.advice import STAYS
+from ane_sweep.report.blocks import Grid, Section, figure_text
+from ane_sweep.results.headline import estimate, measured_ms
 
 HEADS = (
     "tip",
@@ -17,19 +17,20 @@ HEADS = (
 _FAMILY = "surgery"
 
 
+def section(records: list[Record]) -> Section | None:
+    """Return the section, or None if no tip has both sides."""
+    found = rows(records)
+    return Section("What each tip changed", [Grid(list(HEADS), found, [False] * len(HEADS))]) if found else None
+
+
 def rows(records: list[Record]) -> list[list[str]]:
     """Return a row for each tip and chip, each figure without the tip and with it."""
     found = []
     for before, after in _pairs(records):
         for chip in dict.fromkeys(entry.chip for entry in after.placed("predicted") if entry.chip):
-            figures = [
-                _both(_share(one, chip) for one in (before, after)),
-                _both(_estimate(one, chip) for one in (before, after)),
-            ]
-            figures += [
-                _both(_text(one.value(name)) for one in (before, after)) for name in ("latency_median_ms", "psnr_db")
-            ]
-            found.append([after.cell["model"].removeprefix(f"{_FAMILY}-"), chip, *figures, _why(before, chip)])
+            sides = zip(_figures(before, chip), _figures(after, chip))
+            tip = str(after.cell["model"]).removeprefix(f"{_FAMILY}-")
+            found.append([tip, chip, *(" -> ".join(both) for both in sides), _why(before, chip)])
     return found
 
 
@@ -48,27 +49,17 @@ def _pairs(records: list[Record]) -> list[tuple[Record, Record]]:
     sides: dict[str, dict[bool, Record]] = {}
     for record in records:
         if record.cell.get("family") == _FAMILY:
-            sides.setdefault(str(record.cell["model"]), {})[bool(record.cell["model_options"]["arch"]["followed"])] = (
-                record
-            )
+            followed = bool(record.cell["model_options"]["arch"]["followed"])
+            sides.setdefault(str(record.cell["model"]), {})[followed] = record
     return [(side[False], side[True]) for side in sides.values() if len(side) == 2]
 
 
-def _both(values: Iterable[str]) -> str:
-    return " -> ".join(values)
-
-
-def _share(record: Record, chip: str) -> str:
-    found = [entry for entry in record.placed("predicted") if entry.chip == chip and entry.ops.total]
-    return f"{100 * found[0].ops.share('ane'):.0f}" if found else "-"
-
-
-def _estimate(record: Record, chip: str) -> str:
-    return _text(record.value("latency_ms", "estimated", chip))
-
-
-def _text(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
+def _figures(record: Record, chip: str) -> list[str]:
+    """Return the share of the ops on the ANE, the estimate, the latency and the PSNR."""
+    shares = (entry.ops.share("ane") for entry in record.placed("predicted") if entry.chip == chip and entry.ops.total)
+    share, estimated = next(shares, None), estimate(record, chip)
+    figures = (estimated and estimated.ms, measured_ms(record), record.value("psnr_db"))
+    return ["-" if share is None else f"{100 * share:.0f}", *(figure_text(figure, 3) for figure in figures)]
 
 
 def _why(record: Record, chip: str) -> str:

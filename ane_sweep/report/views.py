@@ -3,7 +3,6 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.metrics import METRICS, RANKED
@@ -11,7 +10,7 @@ from ane_sweep.bridge.record import Record, flat_cell, varying_axes
 from ane_sweep.report import figures, picture
 from ane_sweep.report.table import latency_text
 from ane_sweep.results import ranking
-from ane_sweep.stats.samples import quantile
+from ane_sweep.results.headline import HEADLINE, headline_ms, spread
 
 BARS = 40  # more bars or ladders than that are no picture any more; the table has them all
 LABELS = 30  # points that may have their names beside them
@@ -57,40 +56,41 @@ class Cells:
 
 def by_axis(cells: Cells, axis: str) -> str | None:
     """Draw latency against one axis, with lines between cells that differ in nothing else. None without two timed values."""
-    timed = [n for n, record in enumerate(cells.records) if record.value("latency_median_ms") is not None]
-    values = _sorted({cells.value(n, axis): cells.flat[n].get(axis) for n in timed})
+    latencies = {n: ms for n, record in enumerate(cells.records) if (ms := headline_ms(record)) is not None}
+    values = _sorted({cells.value(n, axis): cells.flat[n].get(axis) for n in latencies})
     if len(values) < 2:
         return None
-    points: list[figures.Point] = []
-    groups: dict[tuple[str, ...], list[tuple[float, float, int]]] = defaultdict(list)
     others = [name for name in cells.axes if name != axis]
-    rest = {n: tuple(cells.value(n, name) for name in others) for n in timed}
-    lanes, rank = (
-        {lane: number for number, lane in enumerate(dict.fromkeys(rest.values()))},
-        {v: k for k, v in enumerate(values)},
-    )
-    for n in timed:  # cells that differ in something else stand beside each other, or their bars would hide others
-        aside = (lanes[rest[n]] - (len(lanes) - 1) / 2) * min(0.1, 0.6 / len(lanes))
-        x, y = rank[cells.value(n, axis)] + aside, cells.records[n].value("latency_median_ms")
-        groups[rest[n]].append((x, y, cells.series(n)))
-        radius = 3.4 if len(timed) < 120 else 2.2
-        points.append((float(x), y, n, cells.series(n), radius, f"{cells.names[n]}: {y:.4g} ms"))
+    groups: dict[tuple[str, ...], list[figures.Point]] = defaultdict(list)
+    for n in latencies:
+        groups[tuple(cells.value(n, name) for name in others)]
+    gap = min(0.1, 0.6 / len(groups))
+    lanes = {rest: (number - (len(groups) - 1) / 2) * gap for number, rest in enumerate(groups)}
+    points: list[figures.Point] = []
+    for (
+        n,
+        y,
+    ) in (
+        latencies.items()
+    ):  # cells that differ in something else stand beside each other, or their bars would hide others
+        rest = tuple(cells.value(n, name) for name in others)
+        x = values.index(cells.value(n, axis)) + lanes[rest]
+        points.append((x, y, n, cells.series(n), 3.4 if len(latencies) < 120 else 2.2, f"{cells.names[n]}: {y:.4g} ms"))
+        groups[rest].append(points[-1])
     bars = [(p[0], max(low, p[1] / 100), high, p[3]) for p in points for low, high in [spread(cells.records[p[2]])]]
     paths = []
-    for group in groups.values():
-        if len(group) > 1:
-            group.sort()
-            shade = group[0][2] if len({shade for _, _, shade in group}) == 1 else 8
-            paths.append(([float(x) for x, _, _ in group], [y for _, y, _ in group], shade))
+    for group in (sorted(group) for group in groups.values() if len(group) > 1):
+        colours = {p[3] for p in group}
+        paths.append(([p[0] for p in group], [p[1] for p in group], colours.pop() if len(colours) == 1 else 8))
     return figures.lines(
-        paths, points, x_label=axis, y_label="latency ms", ticks=values, bars=bars if len(timed) <= BARS else [],
+        paths, points, x_label=axis, y_label="latency ms", ticks=values, bars=bars if len(latencies) <= BARS else [],
         name=f"latency by {axis}",
     )  # fmt: skip
 
 
-def _sorted(values: dict[str, Any]) -> list[str]:
-    numeric = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values.values())
-    return sorted(values, key=lambda text: values[text]) if numeric else list(values)
+def _sorted(values: dict[str, object]) -> list[str]:
+    numbers = {text: n for text, n in values.items() if isinstance(n, (int, float)) and not isinstance(n, bool)}
+    return sorted(values, key=numbers.__getitem__) if len(numbers) == len(values) else list(values)
 
 
 def _text(value: object) -> str:
@@ -115,12 +115,9 @@ def within(cells: Cells, work: Sequence[int], n: int) -> str:
     return cells.words(n, axes) or str(cells.flat[n].get("model", "cell"))
 
 
-def spread(record: Record) -> tuple[float, float]:
-    """Return the middle half of all samples of all processes; without samples, the IQR about the median."""
-    median, iqr = record.value("latency_median_ms"), record.value("latency_iqr_ms") or 0.0
-    samples = [sample for timing in record.timings for sample in timing.samples_ms]
-    low, high = (quantile(samples, q) for q in (0.25, 0.75)) if samples else (median - iqr / 2, median + iqr / 2)
-    return max(0.0, min(low, median)), max(high, median)
+def doubt(record: Record) -> str:
+    """Return the warning about a cell's figures, or an empty text."""
+    return "" if ranking.is_sound(record) else f"in doubt: {record.reason or record.status.value}"
 
 
 def spots(cells: Cells, work: Sequence[int]) -> list[picture.Spot]:
@@ -132,15 +129,15 @@ def spots(cells: Cells, work: Sequence[int]) -> list[picture.Spot]:
     found = []
     for n in work:
         record, ane = records[n], min(ranking.compute_ane_shares(records[n]).values(), default=None)
-        ms, db = (ranking.get_figure(record, name) or 0.0 for name in ("latency_median_ms", "psnr_db"))
-        said = f"{cells.names[n]}: {latency_text(record)} ms, {db:.1f} dB, {sizes[n]:.3g} MB"
-        said += "".join(f", {METRICS[name].short} {ranking.get_figure(record, name):.4g}" for name in scores)
-        said += "" if ane is None else f", {ane:.0f} % of ops on the ANE"
-        said += "" if ranking.is_sound(record) else f"; in doubt: {record.reason or record.status.value}"
+        ms, db = (ranking.get_figure(record, name) or 0.0 for name in (HEADLINE, "psnr_db"))
+        words = f"{cells.names[n]}: {latency_text(record)} ms, {db:.1f} dB, {sizes[n]:.3g} MB"
+        words += "".join(f", {METRICS[name].short} {ranking.get_figure(record, name):.4g}" for name in scores)
+        words += "" if ane is None else f", {ane:.0f} % of ops on the ANE"
+        words += f"; {warning}" if (warning := doubt(record)) else ""
         radius = 3.0 + 4.0 * math.sqrt(sizes[n] / largest)
         label = within(cells, work, n) if len(work) <= LABELS else ""
-        sound = ranking.is_sound(record)
-        found.append(picture.Spot(n, ms, db, *spread(record), ane, radius, sound, n in on_front, said, label))
+        low, high = spread(record)
+        found.append(picture.Spot(n, ms, db, low, high, ane, radius, not warning, n in on_front, words, label))
     return sorted(found, key=lambda spot: (spot.front, spot.sound, -spot.radius))
 
 
@@ -190,12 +187,8 @@ def cut(text: str, limit: int = 52) -> str:
 
 def ladder_steps(record: Record) -> dict[str, float]:
     """Return {step: milliseconds} of a cell's known steps from a cold load to a steady call."""
-    found = {}
-    for name, words in LADDER.items():
-        value = record.value(name)
-        if isinstance(value, (int, float)) and value > 0:
-            found[words] = float(value)
-    return found
+    known = {words: record.value(name) for name, words in LADDER.items()}
+    return {words: float(value) for words, value in known.items() if isinstance(value, (int, float)) and value > 0}
 
 
 def ladder(cells: Cells) -> str | None:

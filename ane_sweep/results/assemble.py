@@ -13,20 +13,14 @@ from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, Weights, worst_psnr
 from ane_sweep.bridge.runtimes import RUNTIMES, traits
 from ane_sweep.bridge.stages import STAGES
-from ane_sweep.bridge.task import Task
 from ane_sweep.placement.rows import plan_agreement
 from ane_sweep.results import gather
+from ane_sweep.results.gather import Chain
 from ane_sweep.results.pool import in_vain, pooled
 from ane_sweep.results.verdict import Verdict
 
-BAD = {
-    StageStatus.FAILED: Status.FAILED,
-    StageStatus.CRASHED: Status.CRASHED,
-    StageStatus.TIMEOUT: Status.TIMEOUT,
-    StageStatus.OUT_OF_MEMORY: Status.OUT_OF_MEMORY,
-    StageStatus.BLOCKED: Status.BLOCKED,
-    StageStatus.SKIPPED: Status.SKIPPED,
-}
+_WORDS = ("failed", "crashed", "timeout", "out_of_memory", "blocked", "skipped")
+BAD = {StageStatus(word): Status(word) for word in _WORDS}
 
 # Of precisions without a gate of their own. In docs/precisions.md rank agreement is 0.79 and less under it, 0.94 and more above.
 FLOOR_DB = 30.0
@@ -47,49 +41,49 @@ def make_records(
     files   folder of an artifact -> its files
     """
     sharing = Counter(key for chain in plan.chains.values() for key in chain)
-    return [_record(plan, cell, outcomes, sharing, sweep, host, toolchain, files) for cell in plan.cells]
+    made = []
+    for cell in plan.cells:
+        source = plan.sources[cell.key]
+        record = Record(
+            sweep=sweep,
+            cell_key=cell.key,
+            cell=cell.as_dict(),
+            status=Status.OK,
+            realised={"runtime": None, "compute_units": None, "chunks": None} | _stand_in(host),
+            weights=Weights(source.kind, source.source, source.digest),
+            host=host,
+            toolchain=toolchain | _plugins(cell),
+        )
+        if reason := plan.refused.get(cell.key):
+            record.status, record.reason = Status.REFUSED, reason
+        else:
+            _fill(record, plan, cell, outcomes, sharing, files)
+        made.append(record)
+    return made
 
 
-def _record(
-    plan: Plan,
-    cell: Cell,
-    outcomes: Mapping[str, Outcome],
-    sharing: Mapping[str, int],
-    sweep: str,
-    host: dict[str, Any],
-    toolchain: dict[str, str | None],
-    files: Files,
-) -> Record:
-    source = plan.sources[cell.key]
-    record = Record(
-        sweep=sweep,
-        cell_key=cell.key,
-        cell=cell.as_dict(),
-        status=Status.OK,
-        realised={"runtime": None, "compute_units": None, "chunks": None}
-        | {k: host[k] for k in ("stand_in",) if k in host},
-        weights=Weights(source.kind, source.source, source.digest),
-        host=host,
-        toolchain=toolchain | _plugins(cell),
-    )
-    if reason := plan.refused.get(cell.key):
-        record.status, record.reason = Status.REFUSED, reason
-        return record
+def _fill(
+    record: Record, plan: Plan, cell: Cell, outcomes: Mapping[str, Outcome], sharing: Mapping[str, int], files: Files
+) -> None:
+    """Add the outcomes of a cell's tasks to its record, and its verdict."""
     chain = [(plan.tasks[key], outcomes[key]) for key in plan.chains[cell.key]]
-    _measured_on(record, plan, chain)
+    timings = [(task, outcome) for task, outcome in chain if STAGES[task.stage].pooled]
+    _measured_on(record, plan, [*timings, *chain])
     for task, outcome in chain:
-        record.stages.append(_stage(task, outcome))
+        took = outcome.result
+        times = (took.seconds, took.peak_bytes, took.exit)
+        record.stages.append(StageOutcome(task.stage, outcome.status, outcome.reason, *times, key=task.key))
         if outcome.done and not STAGES[task.stage].pooled:
-            record.metrics = _superseded(record.metrics, outcome.result.metrics)
-            record.realised |= outcome.result.realised
-            record.placement += outcome.result.placement
+            new = {metric.what for metric in took.metrics}  # the size of the compressed program, not of both
+            record.metrics = [*(metric for metric in record.metrics if metric.what not in new), *took.metrics]
+            record.realised |= took.realised
+            record.placement += took.placement
             if STAGES[task.stage].artifact and outcome.folder is not None:
                 record.artifacts += files(outcome.folder)
-    metrics, realised, record.timings = pooled([o.result for t, o in chain if STAGES[t.stage].pooled and o.done])
+    metrics, realised, record.timings = pooled([outcome.result for _, outcome in timings if outcome.done])
     record.metrics += metrics + _agreement(chain, record.host)
-    record.realised |= realised
-    timing = next(task.key for task, _ in chain if STAGES[task.stage].pooled)
-    record.realised |= {"latency_task": timing, "cells_sharing_timing": sharing[timing]}
+    timing = timings[0][0].key
+    record.realised |= realised | {"latency_task": timing, "cells_sharing_timing": sharing[timing]}
     judged = None
     if traits(record.realised["runtime"]).coreml:
         beside = {units: outcomes[key] for units, key in plan.beside[cell.key].items()}
@@ -97,7 +91,10 @@ def _record(
         record.realised |= {"verdict": judged.verdict, "observed": judged.observed, "verdict_reasons": judged.reasons}
     record.realised |= _psnr_warning(cell, record)
     record.status, record.reason = _verdict(cell, record, chain, judged)
-    return record
+
+
+def _stand_in(host: Mapping[str, str]) -> dict[str, str]:
+    return {key: host[key] for key in ("stand_in",) if key in host}
 
 
 def _psnr_warning(cell: Cell, record: Record) -> dict[str, str]:
@@ -113,21 +110,15 @@ def _psnr_name(record: Record) -> str:
     return "PSNR" if record.value("psnr_worst_db") is None else "PSNR of the worst output"
 
 
-def _measured_on(record: Record, plan: Plan, chain: list[tuple[Task, Outcome]]) -> None:
-    """Set the record's host to the fleet machine that measured the cell, or to the planned one if no machine did."""
+def _measured_on(record: Record, plan: Plan, chain: Chain) -> None:
+    """Set the record's host to the fleet machine that measured the cell (of the first task that says so), or to the planned one."""
     if (place := plan.places.get(record.cell_key)) is None:
         return
-    told = [o.result.facts["measured_on"] for _, o in chain if o.done and "measured_on" in o.result.facts]
-    timed = [
-        o.result.facts["measured_on"]
-        for t, o in chain
-        if STAGES[t.stage].pooled and o.done and "measured_on" in o.result.facts
-    ]
-    measured = next(iter(timed or told), {"host": dict(place.host), "toolchain": {}})
+    facts = [outcome.result.facts for _, outcome in chain if outcome.done and "measured_on" in outcome.result.facts]
+    measured = facts[0]["measured_on"] if facts else {"host": dict(place.host), "toolchain": {}}
     record.host, record.toolchain = measured["host"], record.toolchain | measured["toolchain"]
-    record.realised |= {"machine": record.host.get("worker")}
     record.realised.pop("stand_in", None)
-    record.realised |= {key: record.host[key] for key in ("stand_in",) if key in record.host}
+    record.realised |= {"machine": record.host.get("worker")} | _stand_in(record.host)
 
 
 def _plugins(cell: Cell) -> dict[str, str | None]:
@@ -136,20 +127,7 @@ def _plugins(cell: Cell) -> dict[str, str | None]:
     return plugins.versions((families.plugin_of(cell.family), RUNTIMES.plugin_of(cell.runtime), precision))
 
 
-def _superseded(before: list[Metric], now: list[Metric]) -> list[Metric]:
-    """Return the metrics with those of a later stage in place of earlier ones: the size of the compressed program, not of both."""
-    new = {metric.what for metric in now}
-    return [*(metric for metric in before if metric.what not in new), *now]
-
-
-def _stage(task: Task, outcome: Outcome) -> StageOutcome:
-    took = outcome.result
-    return StageOutcome(
-        task.stage, outcome.status, outcome.reason, took.seconds, took.peak_bytes, took.exit, key=task.key
-    )
-
-
-def _agreement(chain: list[tuple[Task, Outcome]], host: dict[str, Any]) -> list[Metric]:
+def _agreement(chain: Chain, host: Mapping[str, str]) -> list[Metric]:
     """Return the share of ops that Core ML's plan and our prediction for the same chip place alike, if both exist."""
     folders = {task.stage: outcome.folder for task, outcome in chain if outcome.done}
     place = folders.get("place")
@@ -163,9 +141,7 @@ def _agreement(chain: list[tuple[Task, Outcome]], host: dict[str, Any]) -> list[
     return [] if share is None else [Metric("plan_agreement", share, "1", kind="predicted", source=source, chip=chip)]
 
 
-def _verdict(
-    cell: Cell, record: Record, chain: list[tuple[Task, Outcome]], judged: Verdict | None
-) -> tuple[Status, str | None]:
+def _verdict(cell: Cell, record: Record, chain: Chain, judged: Verdict | None) -> tuple[Status, str | None]:
     """Return the cell's status and reason: those of its first failed stage; warnings make it degraded, not failed.
 
     An evidence pass that went wrong is such a doubt: what it watches was timed before. So is a verdict against the plan;
@@ -177,8 +153,8 @@ def _verdict(
         task, outcome = next((pair for pair in fatal if pair[1].status != StageStatus.BLOCKED), fatal[0])
         reason = outcome.reason or "no reason given"
         reason = reason if reason.startswith(task.stage) else f"{task.stage}: {reason}"
-        told = dict.fromkeys(finding["explanation"] for finding in gather.printed([(task, outcome)]))
-        return BAD[outcome.status], ". Core ML said: ".join([reason, *told])
+        printed = dict.fromkeys(str(finding["explanation"]) for finding in gather.printed([(task, outcome)]))
+        return BAD[outcome.status], ". Core ML said: ".join([reason, *printed])
     if judged is not None and judged.fell:
         return Status.FALLBACK, "; ".join(judged.reasons)
     doubts = [doubt for _, outcome in chain for doubt in outcome.result.doubts]
@@ -190,7 +166,7 @@ def _verdict(
     if judged is not None and judged.verdict == "disagrees":
         doubts.append("; ".join(judged.reasons))
     doubts += [f"the evidence pass ended as {o.status}: {o.reason}; the timings were taken before it" for _, o in bad]
-    doubts += [said for said in (record.realised.get("unstable"), in_vain(record.timings)) if said]
+    doubts += filter(None, (record.realised.get("unstable"), in_vain(record.timings)))
     gate = cell.precision_options["min_psnr_db"]
     psnr = worst_psnr(record)
     if gate is not None and psnr is not None and psnr < gate:

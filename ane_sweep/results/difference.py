@@ -75,13 +75,11 @@ def compare_timings(
     less, as it only ever adds time. Other figures (`load_ms`) are tested once. Raises ValueError without a process."""
     if name != "median_ms":
         return compare_rounds(figures_by_round(a, name), figures_by_round(b, name), paired=paired, level=level)
-    by = [
-        replace(
-            compare_rounds(figures_by_round(a, key), figures_by_round(b, key), paired=paired, level=level / 2), of=of
-        )
-        for key, of in (("median_ms", "medians"), ("quartile_ms", "lower quartiles"))
-    ]
-    surest = min(by, key=lambda one: one.p if one.p is not None else 2.0)
+    found = []
+    for key, of in (("median_ms", "medians"), ("quartile_ms", "lower quartiles")):
+        sides = (figures_by_round(side, key) for side in (a, b))
+        found.append(replace(compare_rounds(*sides, paired=paired, level=level / 2), of=of))
+    surest = min(found, key=lambda one: one.p if one.p is not None else 2.0)
     return surest if surest.p is None else replace(surest, p=min(1.0, 2 * surest.p))
 
 

@@ -1,8 +1,7 @@
 """The evidence for a cell's verdict, gathered from its results and from the lines that its processes printed."""
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from contextlib import suppress
 
 from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.outcome import Outcome
@@ -36,20 +35,14 @@ def judged(cell: Cell, chain: Chain, beside: Mapping[str, Outcome]) -> verdict.V
     )
 
 
-def printed(chain: Chain) -> list[dict[str, Any]]:
+def printed(chain: Chain) -> list[dict[str, object]]:
     """Return the known lines that Core ML printed in the processes that ran the program."""
-    files = [
-        outcome.stderr for task, outcome in chain if STAGES[task.stage].runs_program and outcome.stderr is not None
-    ]
-    return syslog.stderr_findings(map(_text, files))
-
-
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(STDERR_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return ""
+    paths = (outcome.stderr for task, outcome in chain if STAGES[task.stage].runs_program)
+    texts = []
+    for path in filter(None, paths):
+        with suppress(OSError), path.open("rb") as file:
+            texts.append(file.read(STDERR_BYTES).decode("utf-8", "replace"))
+    return syslog.stderr_findings(texts)
 
 
 def _planned(cell: Cell, chain: Chain) -> dict[str, float] | None:
@@ -62,16 +55,13 @@ def _planned(cell: Cell, chain: Chain) -> dict[str, float] | None:
 def _samples(chain: Chain, beside: Mapping[str, Outcome]) -> dict[str, list[float]]:
     """Return the samples of one process a side, of the first round: baselines are timed once."""
     own = next(outcome for task, outcome in chain if STAGES[task.stage].pooled)
-    found = {name: _timed(outcome) for name, outcome in {"own": own, **beside}.items()}
-    return {name: samples for name, samples in found.items() if samples}
+    timings = {name: outcome.result.timing for name, outcome in {"own": own, **beside}.items() if outcome.done}
+    return {name: timing.samples_ms for name, timing in timings.items() if timing and timing.samples_ms}
 
 
-def _timed(outcome: Outcome) -> list[float]:
-    timing = outcome.result.timing if outcome.done else None
-    return timing.samples_ms if timing else []
-
-
-def _missing(cell: Cell, seen: Outcome | None, facts: Mapping[str, Any], beside: Mapping[str, Outcome]) -> list[str]:
+def _missing(
+    cell: Cell, seen: Outcome | None, facts: Mapping[str, list[str]], beside: Mapping[str, Outcome]
+) -> list[str]:
     found = list(facts.get("missing", []))
     if cell.device != "local":
         found.append(f"device={cell.device}: its power and log cannot be read from here")

@@ -4,18 +4,18 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from ane_sweep.bridge.figures import Metric, Timing
 from ane_sweep.bridge.metrics import METRICS
 from ane_sweep.bridge.task import TaskResult
+from ane_sweep.results.headline import HEADLINE
 from ane_sweep.stats.samples import P99_NEEDS, quantile
 from ane_sweep.stats.student import typical_interval
 
 UNSTABLE_BETWEEN_SHARE = 0.1  # standard deviation between processes, as a share of their mean
 
 
-def pooled(results: Sequence[TaskResult]) -> tuple[list[Metric], dict[str, Any], list[Timing]]:
+def pooled(results: Sequence[TaskResult]) -> tuple[list[Metric], dict[str, object], list[Timing]]:
     """Return (metrics, realised, timings) of the results of one cell's latency tasks, in the order of their rounds.
 
     Of several processes every figure is the median over them, but: peak memory is the largest; the 90th and 99th
@@ -23,19 +23,12 @@ def pooled(results: Sequence[TaskResult]) -> tuple[list[Metric], dict[str, Any],
     `latency_between_ms` is the standard deviation between the processes' medians.
     """
     timings = [result.timing for result in results if result.timing is not None]
-    if not results:
-        return [], {}, []
-    if len(results) == 1:
-        return list(results[0].metrics), dict(results[0].realised), timings
-    merged = [_merged(entries) for entries in _by_name(results).values()]
-    return _between(merged, timings), _realised(results, timings), timings
-
-
-def _by_name(results: Sequence[TaskResult]) -> dict[tuple[object, ...], list[Metric]]:
+    if len(results) < 2:
+        return [m for r in results for m in r.metrics], {k: v for r in results for k, v in r.realised.items()}, timings
     found: dict[tuple[object, ...], list[Metric]] = defaultdict(list)
     for metric in (metric for result in results for metric in result.metrics):
         found[*metric.what, metric.source].append(metric)
-    return found
+    return _between(list(map(_merged, found.values())), timings), _realised(results, timings), timings
 
 
 def _merged(metrics: list[Metric]) -> Metric:
@@ -50,7 +43,7 @@ def _between(metrics: list[Metric], timings: list[Timing]) -> list[Metric]:
     samples = [sample for timing in timings for sample in timing.samples_ms]
     if len(medians) < 2:
         return metrics
-    known = next((metric for metric in metrics if metric.name == "latency_median_ms"), metrics[0])
+    known = next((metric for metric in metrics if metric.name == HEADLINE), metrics[0])
     low, high = typical_interval(medians) or (None, None)
     replaced = {
         "latency_p90_ms": quantile(samples, 0.9),
@@ -64,16 +57,13 @@ def _between(metrics: list[Metric], timings: list[Timing]) -> list[Metric]:
     return [*kept, *added, Metric("latency_processes", len(medians), "1", source=known.source)]
 
 
-def _realised(results: Sequence[TaskResult], timings: list[Timing]) -> dict[str, Any]:
+def _realised(results: Sequence[TaskResult], timings: list[Timing]) -> dict[str, object]:
     """Return the merged `realised` of the processes; `unstable` only if most of them are, or if they disagree."""
-    realised: dict[str, Any] = {}
-    for result in results:
-        realised |= result.realised
-    said = [said for result in results if (said := result.realised.get("unstable"))]
-    realised.pop("unstable", None)
+    realised = {key: value for result in results for key, value in result.realised.items() if key != "unstable"}
+    unstable = [reason for result in results if (reason := result.realised.get("unstable"))]
     medians = [timing.median_ms for timing in timings]
-    if 2 * len(said) > len(results):
-        realised["unstable"] = said[0]
+    if 2 * len(unstable) > len(results):
+        realised["unstable"] = unstable[0]
     elif len(medians) > 1 and statistics.stdev(medians) > UNSTABLE_BETWEEN_SHARE * statistics.fmean(medians):
         realised["unstable"] = (
             f"processes disagree: their medians scatter by more than {UNSTABLE_BETWEEN_SHARE:.0%}, so this machine was "

@@ -6,18 +6,20 @@ on the same chip (in a fleet by the same worker). A doubtful cell wins only if n
 The page's script applies the same rule again when the reader types a limit or filters.
 """
 
+import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ane_sweep.bridge import metrics
 from ane_sweep.bridge.metrics import METRICS, RANKED, MetricSpec
 from ane_sweep.bridge.record import Record, Status
-from ane_sweep.results.difference import FEWEST, compare_timings, explain_too_few
+from ane_sweep.results import search_log
+from ane_sweep.results.difference import FEWEST, compare_timings, explain_too_few, figures_by_round
+from ane_sweep.results.headline import HEADLINE, headline, headline_ms
 
-Same = Callable[[Record, Record], bool]
+SHOWN = 1_000  # cells of one page; a quarter of them, at most, for cells that are not ok
 
 
 @dataclass
@@ -40,7 +42,7 @@ class Winner:
 
 def get_figure(record: Record, name: str) -> float | None:
     """Return a measured figure in its shown unit, or None; also for an infinite one, which JSON cannot hold."""
-    value = record.value(name)
+    value = headline_ms(record) if name == HEADLINE else record.value(name)
     return value / METRICS[name].divisor if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
@@ -105,7 +107,7 @@ def find_front(records: Sequence[Record], cells: Iterable[int] | None = None) ->
     among = select_ranked(records, cells)
     kept = [n for n in among if is_sound(records[n])]
     names = choose_goals(records, among)
-    gains = {n: tuple(METRICS[name].better * _get_known_figure(records[n], name) for name in names) for n in kept}
+    gains = {n: _gains(records[n], names) for n in kept}
     unbeaten: list[tuple[float, ...]] = []
     for gain in sorted(set(gains.values()), reverse=True):  # who beats another comes before it
         if not any(beats(other, gain) for other in unbeaten):
@@ -119,17 +121,15 @@ def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     return one != other and all(a >= b for a, b in zip(one, other))
 
 
-def choose_winners(
-    records: Sequence[Record], cells: Sequence[int], limits: dict[str, float], same: Same
-) -> list[Winner]:
+def choose_winners(records: Sequence[Record], cells: Sequence[int], limits: dict[str, float]) -> list[Winner]:
     """Return the winners of one work (fastest, smallest, most accurate, best score), a cell with several goals once."""
     found: dict[int, Winner] = {}
     for goal, word in choose_goals(records, cells).items():
-        first, tied = choose_best(records, goal, limits, same, cells)
+        first, tied = choose_best(records, goal, limits, cells)
         if first is not None:
             winner = found.setdefault(first, Winner(first))
             winner.goals.append(word)
-            if goal == "latency_median_ms":
+            if goal == HEADLINE:
                 winner.tied = tied
             elif tied:
                 every = len(tied) + 1 == len(_candidates(records, limits, cells))
@@ -138,24 +138,29 @@ def choose_winners(
 
 
 def choose_best(
-    records: Sequence[Record], goal: str, limits: dict[str, float], same: Same, cells: Iterable[int] | None = None
+    records: Sequence[Record], goal: str, limits: dict[str, float], cells: Iterable[int] | None = None
 ) -> tuple[int | None, list[int]]:
     """Return (position of the best cell, positions of the cells tied with it), or (None, []) if no cell keeps to the limits.
 
-    goal    a metric of the report; among cells that are equal in it, the fastest wins
+    goal    a metric of the report; among cells that are equal in it, the fastest wins. Latencies tie if they are statistically
+            indistinguishable; other figures have no noise and tie when equal
     limits  metric -> bound in shown units (the most for latency, the least for PSNR); `ane`: the least percent of ops. A cell
             without the figure does not keep to the limit
-    same    returns True if two latencies are statistically indistinguishable; other figures have no noise and tie when equal
     """
     fit = _candidates(records, limits, cells)
     if not fit:
         return None, []
-    sign = METRICS[goal].better
-    first = max(
-        fit,
-        key=lambda n: (sign * _get_known_figure(records[n], goal), -_get_known_figure(records[n], "latency_median_ms")),
-    )
-    return first, [n for n in fit if n != first and _tied(records[first], records[n], goal, same)]
+    gains = {n: _gains(records[n], (goal, HEADLINE)) for n in fit}
+    first = max(fit, key=gains.__getitem__)
+    if goal == HEADLINE:
+        return first, [n for n in fit if n != first and has_same_timing(records[first], records[n])]
+    return first, [n for n in fit if n != first and gains[n][0] == gains[first][0]]
+
+
+def _gains(record: Record, names: Iterable[str]) -> tuple[float, ...]:
+    """Return the known figures of a record, signed so that more is better."""
+    figures = {name: get_figure(record, name) for name in names}
+    return tuple(METRICS[name].better * figure for name, figure in figures.items() if figure is not None)
 
 
 def _candidates(records: Sequence[Record], limits: dict[str, float], cells: Iterable[int] | None) -> list[int]:
@@ -171,29 +176,17 @@ def _fits(record: Record, limits: dict[str, float]) -> bool:
     return all((one := known[name]) is not None and signs[name] * (one - limit) >= 0 for name, limit in limits.items())
 
 
-def _tied(one: Record, other: Record, goal: str, same: Same) -> bool:
-    if goal == "latency_median_ms":
-        return same(one, other)
-    return _get_known_figure(one, goal) == _get_known_figure(other, goal)
-
-
-def _get_known_figure(record: Record, name: str) -> float:
-    value = get_figure(record, name)
-    assert value is not None
-    return value
-
-
-def find_ties(records: Sequence[Record], same: Same, cells: Iterable[int] | None = None) -> dict[int, list[int]]:
+def find_ties(records: Sequence[Record], cells: Iterable[int] | None = None) -> dict[int, list[int]]:
     """Return, for each ranked cell, the cells whose latency is statistically indistinguishable from its own.
 
     In order of latency, a cell is compared with its neighbours until twelve in a row differ: those further away differ too.
     """
-    order = sorted(select_ranked(records, cells), key=lambda n: _get_known_figure(records[n], "latency_median_ms"))
+    order = sorted(select_ranked(records, cells), key=lambda n: headline_ms(records[n]) or 0.0)
     found: dict[int, list[int]] = {n: [] for n in order}
     for place, n in enumerate(order):
         apart = 0
         for other in order[place + 1 :]:
-            if same(records[n], records[other]):
+            if has_same_timing(records[n], records[other]):
                 found[n].append(other)
                 found[other].append(n)
                 apart = 0
@@ -207,40 +200,32 @@ def has_same_timing(one: Record, other: Record) -> bool:
 
     With too few processes for a test, overlapping interquartile ranges count (see `describe_untested`).
     """
-    tasks = [record.realised.get("latency_task") for record in (one, other)]
-    if tasks[0] is not None and tasks[0] == tasks[1]:
+    task = one.realised.get("latency_task")
+    if task is not None and task == other.realised.get("latency_task"):
         return True
-    sides = [medians_by_round(record) for record in (one, other)]
-    if min(map(len, sides)) >= FEWEST:
+    if min(_count_rounds(one), _count_rounds(other)) >= FEWEST:
         return compare_timings(one.timings, other.timings, paired=one.sweep == other.sweep).verdict == "same"
-    spans = [_latency_span(record) for record in (one, other)]
-    return spans[0][0] <= spans[1][1] and spans[1][0] <= spans[0][1]
+    (low, high), (least, most) = (found.span if (found := headline(record)) else (0.0, 0.0) for record in (one, other))
+    return low <= most and least <= high
 
 
-def medians_by_round(record: Record) -> dict[int, float]:
-    """Return {round: median of that round's process in ms}."""
-    return {timing.round: timing.median_ms for timing in record.timings}
+def _count_rounds(record: Record) -> int:
+    return len(figures_by_round(record.timings, "median_ms"))
 
 
 def describe_untested(records: Sequence[Record]) -> str:
     """Return a warning if cells were timed in too few processes to test their differences, else an empty text."""
-    counts = [len(medians_by_round(records[n])) or 1 for n in select_ranked(records)]
+    counts = [_count_rounds(records[n]) or 1 for n in select_ranked(records)]
     few = [count for count in counts if count < FEWEST]
     which = "differences" if len(few) == len(counts) else f"differences to {len(few)} of {len(counts)} cells"
     return f"{which} are untested: {explain_too_few((min(few), min(few)))}" if few else ""
 
 
-def _latency_span(record: Record) -> tuple[float, float]:
-    median, iqr = (record.value(name) for name in ("latency_median_ms", "latency_iqr_ms"))
-    half = (iqr or 0.0) / 2
-    return median - half, median + half
-
-
-def list_facts(records: Sequence[Record], same: Same) -> list[dict[str, Any]]:
+def list_facts(records: Sequence[Record]) -> list[dict[str, object]]:
     """Return the facts about each ranked cell that the page's script needs, in shown units."""
-    found, offered = group_by_work(records), list_limit_metrics(records)
-    tied = {n: others for cells in found for n, others in find_ties(records, same, cells).items()}
-    place = {n: number for number, cells in enumerate(found) for n in cells}
+    works, offered = group_by_work(records), list_limit_metrics(records)
+    tied = {n: others for cells in works for n, others in find_ties(records, cells).items()}
+    place = {n: number for number, cells in enumerate(works) for n in cells}
     return [
         {
             "cell": n,
@@ -252,3 +237,31 @@ def list_facts(records: Sequence[Record], same: Same) -> list[dict[str, Any]]:
         }
         for n in select_ranked(records)
     ]
+
+
+def not_ok_groups(records: Sequence[Record]) -> list[list[Record]]:
+    """Return the records that are not ok, together where status and reason are equal (of a search, the kind of reason): group n is
+    doubt number n + 1."""
+    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for record in records:
+        if record.status is not Status.OK:
+            groups[record.status.value, search_log.kind_of_reason(record.reason or "")].append(record)
+    return list(groups.values())
+
+
+def select_shown_cells(records: Sequence[Record], most: int = SHOWN) -> list[int]:
+    """Return positions in the order of the records: the front and the fastest of each work, and some of each kind of trouble."""
+    if len(records) <= most:
+        return list(range(len(records)))
+    place = {id(record): n for n, record in enumerate(records)}
+    works = group_by_work(records)
+    wrong = _in_turns([[place[id(record)] for record in group] for group in not_ok_groups(records)])
+    fastest = _in_turns([sorted(work, key=lambda n: headline_ms(records[n]) or 0) for work in works])
+    best = _in_turns([find_front(records, work) for work in works])
+    wanted = [*best[: most // 2], *fastest[: len(works)], *wrong[: most // 4], *fastest, *range(len(records))]
+    return sorted(list(dict.fromkeys(wanted))[:most])
+
+
+def _in_turns(groups: Iterable[Iterable[int]]) -> list[int]:
+    """Return the first of each list, then the second of each, and so on."""
+    return [n for turn in itertools.zip_longest(*groups) for n in turn if n is not None]

@@ -7,7 +7,7 @@ It is built from files that the tasks wrote into the run's folder; nothing is ti
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +50,13 @@ def trace(record: Record, run: Path) -> dict[str, Any] | None:
     first = min(event["ts"] for event in timed)
     for event in timed:
         event["ts"] = round(event["ts"] - first, 3)
-    told = {
+    about = {
         "cell": record.cell_key,
         "sweep": record.sweep,
         "kind": "measured",
         "source": record.realised.get("runtime"),
     }
-    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": told}
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
 
 
 def _list_processes(record: Record, run: Path) -> Iterator[tuple[str, Path]]:
@@ -99,45 +99,28 @@ def _moments(pid: int, moments: dict[str, Any]) -> Iterator[Event]:
         if "power" in look:
             yield from _power(pid, unix + look["at"], look["power"])
             continue
-        at = 1e6 * (unix + look["at"])
-        yield {"ph": "i", "s": "p", "name": look["when"], "cat": "evidence", "pid": pid, "tid": 1, "ts": at}
-        for what, values in _levels(look).items():
-            yield {"ph": "C", "name": what, "cat": "evidence", "pid": pid, "tid": 0, "ts": at, "args": values}
-
-
-def _levels(look: dict[str, Any]) -> dict[str, dict[str, int]]:
-    found = {"services, bytes": {f"{one['name']} {one['pid']}": one["resident_bytes"] for one in look["services"]}}
-    found["machine, bytes"] = look.get("memory", {}).get("levels", {})
-    return {what: values for what, values in found.items() if values}
+        at = unix + look["at"]
+        yield {"ph": "i", "s": "p", **_event("i", look["when"], "evidence", pid, 1, at)}
+        services = {f"{one['name']} {one['pid']}": one["resident_bytes"] for one in look["services"]}
+        levels = {"services, bytes": services, "machine, bytes": look.get("memory", {}).get("levels", {})}
+        for what, values in levels.items():
+            if values:
+                yield _event("C", what, "evidence", pid, 0, at, args=values)
 
 
 def _power(pid: int, start: float, power: list[dict[str, Any]]) -> Iterator[Event]:
     for sample in power:
         start += sample["seconds"]
         known = {engine: value for engine, value in sample["milliwatts"].items() if value is not None}
-        yield {
-            "ph": "C",
-            "name": "power, mW",
-            "cat": "evidence",
-            "pid": pid,
-            "tid": 0,
-            "ts": 1e6 * start,
-            "args": known,
-        }
+        yield _event("C", "power, mW", "evidence", pid, 0, start, args=known)
 
 
 def _span(
-    name: str, cat: str, pid: int, tid: int, start: float, seconds: float, args: dict[str, Any] | None = None
+    name: str, cat: str, pid: int, tid: int, start: float, seconds: float, args: Mapping[str, object] | None = None
 ) -> Event:
     """Return an event with a duration, which is never negative."""
-    length = max(0.0, round(1e6 * seconds, 3))
-    return {
-        "ph": "X",
-        "name": name,
-        "cat": cat,
-        "pid": pid,
-        "tid": tid,
-        "ts": 1e6 * start,
-        "dur": length,
-        "args": args or {},
-    }
+    return _event("X", name, cat, pid, tid, start, dur=max(0.0, round(1e6 * seconds, 3)), args=args or {})
+
+
+def _event(ph: str, name: str, cat: str, pid: int, tid: int, start: float, **more: object) -> Event:
+    return {"ph": ph, "name": name, "cat": cat, "pid": pid, "tid": tid, "ts": 1e6 * start, **more}

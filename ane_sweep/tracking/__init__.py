@@ -1,8 +1,7 @@
 """The export of a sweep's records to MLflow, with the links and the command that show them.
 
-    describe.py   records -> params, tags and artifact texts; plain Python, no tracker, as are
+    describe.py   records -> params, tags, scored inputs and artifact texts; plain Python, no tracker, as are
     naming.py     names of runs, which sort; figures.py   which metrics, under which names, in which order
-    datasets.py   the inputs a cell was scored on; source.py   who logs, from which commit
     store.py      connects, logs, never twice; it and writers.py are all that imports mlflow
     writers.py    puts runs into the tracker, in bulk or one by one
     address.py    which tracking addresses are supported, and a test that a server answers

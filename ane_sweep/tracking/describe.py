@@ -6,13 +6,14 @@ first three params, by name, that differ between the runs: so what follows from 
 whole request, limits and the options of model and precision included, is request.json.
 """
 
+import getpass
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ane_sweep import outward
 from ane_sweep.bridge import autopsy
@@ -21,7 +22,6 @@ from ane_sweep.bridge.figures import Artifact
 from ane_sweep.bridge.record import Record, Status, flat_cell, has_random_weights
 from ane_sweep.placement.types import Placement
 from ane_sweep.results import timeline
-from ane_sweep.tracking.datasets import Dataset, scored_inputs
 from ane_sweep.tracking.figures import cell_metrics, latency_series
 from ane_sweep.tracking.naming import cell_name, key, sweep_name, text
 
@@ -32,6 +32,17 @@ FAILED = "FAILED"  # any other status
 HARMLESS = (Status.OK, Status.DEGRADED, Status.REFUSED, Status.SKIPPED)  # to a sweep: it came to its end
 PARAM_LIMIT, TAG_LIMIT = 6000, 8000  # MLflow refuses longer ones
 FORM = 3  # of what is told: a run that was logged in an earlier form is logged again
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The fields of mlflow.entities.Dataset; source, schema and profile are JSON."""
+
+    name: str
+    digest: str
+    source: str
+    profile: str
+    source_type: str = "code"  # the sweep's reference makes them, of texts in the package or of a seed
 
 
 @dataclass
@@ -90,20 +101,53 @@ def describe_cell(
     )
 
 
-def param_names(cell: dict[str, Any], axes: list[str]) -> list[str]:
+def scored_inputs(record: Record) -> Dataset | None:
+    """Return the inputs that a cell was scored on; None if nothing was scored, or by a release that did not say on what."""
+    facts = record.realised
+    if not (digest := facts.get("texts_digest")):
+        return None
+    kind, count = facts.get("texts"), facts.get("texts_count")
+    source = {"model": record.cell.get("model"), "seed": record.cell.get("seed"), "texts": kind}
+    made_up = kind is None  # pictures and sounds are made up, and named
+    own = {"inputs": facts.get("inputs")} if made_up else {"tokens_per_row": record.cell.get("seq_len")}
+    name = "made-up inputs" if made_up else f"{kind} texts"
+    return Dataset(name, digest, json.dumps(source), json.dumps({"num_rows": count, **own}))
+
+
+def source_tags(info: Mapping[str, object]) -> dict[str, str | None]:
+    """Return who logs a sweep and the code that it was started from, as MLflow's tags.
+
+    `info` is run.json, whose `source` has the commit of the folder that the sweep was started in. The user name, which is in no
+    record, is LOGNAME or the account's, as MLflow's own clients have it.
+    """
+    found = info.get("source")
+    commit = found if isinstance(found, dict) else {}
+    user = None
+    with suppress(OSError, KeyError):  # a container's number without a name
+        user = getpass.getuser()
+    return {
+        "mlflow.user": user,
+        "mlflow.source.name": "ane-sweep",
+        "mlflow.source.type": "LOCAL",
+        "mlflow.source.git.commit": commit.get("commit"),
+        "mlflow.source.git.dirty": "true" if commit.get("dirty") else None,
+    }
+
+
+def param_names(cell: Mapping[str, object], axes: list[str]) -> list[str]:
     """Return the names of a run's params: all axes, the options of timing, and the other varying options of its sweep."""
     plain = (name for name in cell if "." not in name or name.startswith("latency."))
     return [name for name in dict.fromkeys([*AXES, *plain, *axes]) if name not in ("family", "size")]
 
 
-def describe_sweep(records: list[Record], axes: list[str], info: dict[str, Any]) -> RunText:
+def describe_sweep(records: list[Record], axes: list[str], info: Mapping[str, object]) -> RunText:
     """Return the parent run: the axes as params, all values where they vary; counts by status; latency against chunks, a metric
     per series.
 
     info: what run.json holds of the sweep (stamp, command, started, finished), or {}.
     """
     counts = Counter(str(record.status) for record in records)
-    command = info.get("command")
+    command, imported = info.get("command"), info.get("imported")
     command = " ".join(map(str, command)) if isinstance(command, list) else command
     cells = [flat_cell(record) | ({"weights": "own"} if record.weights.kind == "own" else {}) for record in records]
     summary = ", ".join(f"{n} {status}" for status, n in counts.most_common())
@@ -117,7 +161,7 @@ def describe_sweep(records: list[Record], axes: list[str], info: dict[str, Any])
         "ane_sweep.texts": ", ".join(sorted({str(r.realised["texts"]) for r in records if "texts" in r.realised})),
         **_shared(records, "host"),
         **_shared(records, "toolchain"),
-        "ane_sweep.imported": (info.get("imported") or {}).get("identity"),
+        "ane_sweep.imported": imported.get("identity") if isinstance(imported, dict) else None,
         "mlflow.note.content": f"{len(records)} cells: {summary}." + (f"\n\n    {command}" if command else ""),
     }
     return RunText(

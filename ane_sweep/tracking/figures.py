@@ -11,9 +11,10 @@ from dataclasses import replace
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.metrics import METRICS, shown_in
 from ane_sweep.bridge.record import Record
+from ane_sweep.results.headline import HEADLINE, headline_ms
 from ane_sweep.tracking.naming import KEY_LIMIT, key, words
 
-FIRST_METRIC = "measured.latency_median_ms"
+FIRST_METRIC = f"{METRICS[HEADLINE].kind}.{METRICS[HEADLINE].tracked_name}"
 
 
 def metric_key(metric: Metric) -> str:
@@ -58,7 +59,7 @@ def latency_series(records: list[Record], axes: list[str]) -> list[tuple[str, fl
     """Return the median latency with step = chunks, a series for each combination of the other varying axes."""
     points = []
     for record in records:
-        value, chunks = record.value("latency_median_ms"), record.cell.get("chunks")
+        value, chunks = headline_ms(record), record.cell.get("chunks")
         chunks = record.realised.get("chunks") if chunks == "auto" else chunks
         if value is not None and isinstance(chunks, int):
             series = key(words(record, [axis for axis in axes if axis != "chunks"], {}).replace("=", " "))

@@ -42,7 +42,7 @@ def experiment_link(logged: "Logged", ui: str | None = None) -> str:
     if logged.view:  # beside a filter of its own the page would leave a shared view alone (v3.17)
         return f"{page}?compareRunsMode=CHART&viewStateShareKey={logged.view}&{WORKSPACE}"
     wanted = quote(layout.cells_of(logged.sweep), safe="")
-    order = quote("metrics.`measured.latency_median_ms`", safe="")
+    order = quote(f"metrics.`{layout.LATENCY}`", safe="")
     return f"{page}?searchFilter={wanted}&orderByKey={order}&orderByAsc=true&compareRunsMode=CHART&{WORKSPACE}"
 
 

@@ -11,19 +11,19 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from ane_sweep import outward
 from ane_sweep.bridge import disk, retold
 from ane_sweep.bridge.record import FILE_NAME, Record, read_records, varying_axes
 from ane_sweep.errors import TrackingError
-from ane_sweep.tracking import describe, layout, naming, source
+from ane_sweep.tracking import describe, layout, naming
 from ane_sweep.tracking.address import DATABASE, artifact_folder, check_uri, is_odd, own_database, sqlite_path
 from ane_sweep.tracking.describe import RunText
 from ane_sweep.tracking.figures import FIRST_METRIC
@@ -92,7 +92,7 @@ def log_sweep(run_folder: Path, *, uri: str | None, experiment: str) -> Logged:
     return logged
 
 
-def make_ready(settings: dict[str, Any], out: Path) -> None:
+def make_ready(settings: Mapping[str, object], out: Path) -> None:
     """Load MLflow and make the missing database of an outputs folder: 2 to 3 s that a sweep need not wait for at its end.
 
     An error here is ignored, as it occurs and is shown again when the sweep is logged.
@@ -145,7 +145,7 @@ def _log(client: "MlflowClient", writer: Bulk | OneByOne, folder: Path, records:
     known = _known_runs(client, str(writer.experiment_id), sweep)
     logged = Logged(client.tracking_uri, "", str(writer.experiment_id), sweep, "")
     fresh: list[tuple[str, str, dict[str, str]]] = []
-    by_whom = describe.clean_tags(source.tags(info))
+    by_whom = describe.clean_tags(describe.source_tags(info))
     widths = naming.digits(records, axes)
 
     def put(text: RunText, digest: str, old: "MlflowRun | None", end: int) -> tuple[str, str]:
@@ -319,11 +319,11 @@ def _quiet() -> Iterator[None]:
             logging.getLogger(name).setLevel(level)
 
 
-def _millis(moment: Any) -> int | None:
+def _millis(moment: object) -> int | None:
     """Return milliseconds since the epoch from seconds or an ISO text; None for anything else."""
     if isinstance(moment, (int, float)):
         return int(moment * 1000)
     try:
-        return int(datetime.fromisoformat(moment).timestamp() * 1000)
-    except (TypeError, ValueError):
+        return int(datetime.fromisoformat(str(moment)).timestamp() * 1000)
+    except ValueError:
         return None

@@ -7,18 +7,20 @@ it instead. A test holds the two to equal runs.
 """
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ane_sweep.errors import TrackingError
 from ane_sweep.tracking.address import CONNECT_SECONDS, LOCKED
-from ane_sweep.tracking.datasets import CONTEXT, Dataset
-from ane_sweep.tracking.describe import RunText
+from ane_sweep.tracking.describe import Dataset, RunText
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
-MLFLOW_CONTEXT = "mlflow.data.context"  # what a dataset is to a run
+MLFLOW_CONTEXT, CONTEXT = "mlflow.data.context", "scoring"  # what a dataset is to a run
 METRICS_PER_BATCH, PARAMS_PER_BATCH = 900, 100  # MLflow takes 1,000 things a request, 100 of them params
+
+
+Row = dict[str, object]
 
 
 class Unsupported(Exception):
@@ -59,6 +61,7 @@ class Bulk:
             from mlflow.store.tracking.dbmodels import models
             from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
             from mlflow.utils.uri import append_to_uri_path
+            from sqlalchemy import select
 
             self.store = client._tracking_client.store
             if not isinstance(self.store, SqlAlchemyStore):
@@ -67,10 +70,13 @@ class Bulk:
             self.experiment_id = int(experiment_id)
             tables = (models.SqlRun, models.SqlTag, models.SqlParam, models.SqlMetric, models.SqlLatestMetric)
             inputs = (models.SqlDataset, models.SqlInput, models.SqlInputTag)
-            self.known = self._known_datasets(models.SqlDataset)
+            table = models.SqlDataset
+            wanted = select(table).where(table.experiment_id == self.experiment_id)
+            with self.store.ManagedSessionMaker() as session:
+                self.known = {(one.name, one.digest): one.dataset_uuid for one in session.scalars(wanted)}
         except (ImportError, AttributeError, ValueError) as error:
             raise Unsupported(str(error)) from error
-        self.rows: dict[Any, list[dict[str, Any]]] = {table: [] for table in (*tables, *inputs)}
+        self.rows: dict[type, list[Row]] = {table: [] for table in (*tables, *inputs)}
         self.join = append_to_uri_path
 
     def create(self, text: RunText, begin: int, end: int) -> tuple[str, str]:
@@ -78,45 +84,23 @@ class Bulk:
         run_id = uuid.uuid4().hex
         runs, tags, params, metrics, latest, *_ = self.rows.values()
         place = self.join(self.root, run_id, "artifacts")
-        runs.append(
-            {
-                "run_uuid": run_id,
-                "name": text.name,
-                "experiment_id": self.experiment_id,
-                "artifact_uri": place,
-                "status": text.status,
-                "start_time": begin,
-                "end_time": end,
-                "lifecycle_stage": "active",
-                "user_id": text.tags.get("mlflow.user", "unknown"),
-                "source_type": "UNKNOWN",
-                "source_name": "",
-                "entry_point_name": "",
-                "source_version": "",
-            }
-        )
-        for key, value in {**text.tags, "mlflow.runName": text.name}.items():
-            tags.append({"run_uuid": run_id, "key": key, "value": value})
-        for key, value in text.params.items():
-            params.append({"run_uuid": run_id, "key": key, "value": value})
-        last: dict[str, dict[str, Any]] = {}
+        user = text.tags.get("mlflow.user", "unknown")
+        unused = dict.fromkeys(("source_name", "entry_point_name", "source_version"), "")
+        times = {"start_time": begin, "end_time": end, "experiment_id": self.experiment_id, "artifact_uri": place}
+        states = {"status": text.status, "lifecycle_stage": "active", "user_id": user, "source_type": "UNKNOWN"}
+        runs.append({"run_uuid": run_id, "name": text.name, **times, **states, **unused})
+        for table, values in ((tags, {**text.tags, "mlflow.runName": text.name}), (params, text.params)):
+            table += [{"run_uuid": run_id, "key": key, "value": value} for key, value in values.items()]
+        last: dict[str, tuple[tuple[int, float], Row]] = {}
         for key, figure, step in dict.fromkeys(text.metrics):
             row = {"run_uuid": run_id, "key": key, "value": figure, "timestamp": end, "step": step, "is_nan": False}
             metrics.append(row)
-            if key not in last or (step, figure) >= (last[key]["step"], last[key]["value"]):
-                last[key] = row
-        latest.extend(last.values())
+            if key not in last or (step, figure) >= last[key][0]:
+                last[key] = (step, figure), row
+        latest += [row for _, row in last.values()]
         if text.dataset:
             self._scored_on(run_id, text.dataset)
         return run_id, place
-
-    def _known_datasets(self, table: Any) -> dict[tuple[str, str], str]:
-        """Return (name, digest) -> id of the datasets that the experiment already has."""
-        from sqlalchemy import select
-
-        wanted = select(table.name, table.digest, table.dataset_uuid).where(table.experiment_id == self.experiment_id)
-        with self.store.ManagedSessionMaker() as session:
-            return {(name, digest): found for name, digest, found in session.execute(wanted)}
 
     def _scored_on(self, run_id: str, dataset: Dataset) -> None:
         *_, datasets, inputs, tags = self.rows.values()

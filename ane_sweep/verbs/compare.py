@@ -1,6 +1,6 @@
 """`ane-sweep compare A B [--json] [--across-hosts]`: what changed between two runs, or cells of them"""
 
-from ane_sweep.compare import judge, show, sides, two_runs
+from ane_sweep.compare import judge, show, sides
 from ane_sweep.errors import ConfigError
 from ane_sweep.results.difference import LEAST_PERCENT, LEVEL
 from ane_sweep.terminal import BAD_CONFIGURATION, IN_DOUBT, NOT_ALL_OK, OK, say
@@ -17,8 +17,8 @@ def compare(args: list[str]) -> int:
     level, least = given.level, given.least_percent
     if not 0 < level < 1:
         raise ConfigError(f"level={level:g}: expected a probability between 0 and 1")
-    found = two_runs.comparison(out, first, second, level, least)
-    reason = two_runs.not_comparable(found, across_hosts=given.across_hosts)
+    found = judge.comparison(out, first, second, level, least)
+    reason = judge.not_comparable(found, across_hosts=given.across_hosts)
     code = BAD_CONFIGURATION if reason else exit_code(found, timings=not given.across_hosts)
     headline = "not comparable" if reason else show.verdict(found)
     if given.json:

@@ -39,6 +39,14 @@ def test_the_report_shows_a_new_metric_and_takes_limits_on_it(sparkling):
     assert 'data-limit="sparkle"' in page.as_html(document.Sweep(sparkling))
 
 
+def test_a_record_without_a_new_metric_is_shown_beside_those_that_have_it(sparkling):
+    del sparkling[0].metrics[-1]
+    assert sparkling[0].value("sparkle") is None
+    columns = {column.head: column.cells for column in table.list_columns(sparkling)}
+    assert columns["sparkle lm"] == ["-", "2.50", "3.50"]
+    assert 'data-limit="sparkle"' in page.as_html(document.Sweep(sparkling))
+
+
 def test_mlflow_has_a_new_metric_among_the_first_figures(sparkling):
     assert ("measured.sparkle", 1.5, 0) in figures.cell_metrics(sparkling[0])
 

@@ -6,7 +6,7 @@ import constructed
 import pytest
 
 from ane_sweep.bridge.record import Status
-from ane_sweep.report import document, first, many, page
+from ane_sweep.report import document, first, page
 from ane_sweep.results import ranking
 
 
@@ -14,7 +14,7 @@ from ane_sweep.results import ranking
 def some(monkeypatch):
     """A page takes in 40 cells of 90."""
     records = constructed.records(90)
-    monkeypatch.setattr(many.select_shown_cells, "__defaults__", (40,))
+    monkeypatch.setattr(ranking.select_shown_cells, "__defaults__", (40,))
     return document.Sweep(records)
 
 

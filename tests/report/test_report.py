@@ -21,8 +21,8 @@ from ane_sweep.bridge.record import Record, StageStatus, Status, read_records, w
 from ane_sweep.placement import chips
 from ane_sweep.placement import choice as unit_choice
 from ane_sweep.placement.types import Gate, Ops, Part, Shares
-from ane_sweep.report import document, drift, estimates, figures, first, heading, page, picture, screen, table, views
-from ane_sweep.results import ranking
+from ane_sweep.report import document, drift, estimates, figures, first, page, picture, screen, table, views
+from ane_sweep.results import headline, ranking
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>|\"'&$x^{$"
 
@@ -247,39 +247,36 @@ def test_a_score_that_all_cells_have_is_weighed_with_the_rest_and_the_page_says_
         assert ranking.find_front(records) == [0]
         record.metrics.append(Metric("perplexity", score))
     assert ranking.find_front(records) == [0, 1], "slower, but better at its task; the third is neither"
-    found = ranking.choose_winners(records, [0, 1, 2], {}, ranking.has_same_timing)
+    found = ranking.choose_winners(records, [0, 1, 2], {})
     assert [(one.cell, one.goals) for one in found] == [
         (0, ["fastest", "smallest", "most accurate"]),
         (1, ["lowest perplexity"]),
     ]
-    assert ranking.choose_best(records, "package_bytes", {"perplexity": 4.6}, ranking.has_same_timing)[0] == 1
+    assert ranking.choose_best(records, "package_bytes", {"perplexity": 4.6})[0] == 1
     sweep = document.Sweep(records)
     assert "ringed: no sound cell beats it in latency, size, PSNR and score together" in page.as_html(sweep)
     assert "| lowest perplexity |" in page.as_markdown(sweep)
     del records[0].metrics[-1]
     assert ranking.choose_goals(records, [0, 1, 2]) == metrics.RANKED, "what one has not is weighed of none"
-    assert ranking.choose_best(records, "package_bytes", {"perplexity": 9}, ranking.has_same_timing)[0] == 1, (
-        "and is no figure"
-    )
+    assert ranking.choose_best(records, "package_bytes", {"perplexity": 9})[0] == 1, "and is no figure"
 
 
 def test_a_winner_says_which_others_are_as_good_as_it_is():
     """Cells of one program differ in latency alone: to be called the smallest says nothing there."""
     records = [cell(1, 10, 70), cell(2, 10, 70), cell(3, 10, 80)]
-    found = ranking.choose_winners(records, [0, 1, 2], {}, lambda one, other: False)
+    found = ranking.choose_winners(records, [0, 1, 2], {})
     assert [one.words() for one in found] == ["fastest, smallest (all alike)", "most accurate"]
-    found = ranking.choose_winners([*records[:2], cell(3, 12, 60)], [0, 1, 2], {}, lambda one, other: False)
+    found = ranking.choose_winners([*records[:2], cell(3, 12, 60)], [0, 1, 2], {})
     assert [one.words() for one in found] == ["fastest, smallest (1 more alike), most accurate (1 more alike)"]
     assert "fastest, smallest (all alike)" in page.as_markdown(document.Sweep(records))
 
 
 def test_the_best_under_a_constraint():
     records = [cell(1, 10, 50), cell(2, 5, 70), cell(3, 4, 80)]
-    never = lambda one, other: False  # noqa: E731
-    assert ranking.choose_best(records, "latency_median_ms", {}, never) == (0, [])
-    assert ranking.choose_best(records, "latency_median_ms", {"psnr_db": 60}, never) == (1, [])
-    assert ranking.choose_best(records, "psnr_db", {"package_bytes": 5}, never) == (2, [])
-    assert ranking.choose_best(records, "package_bytes", {"psnr_db": 99}, never) == (None, [])
+    assert ranking.choose_best(records, "latency_median_ms", {}) == (0, [])
+    assert ranking.choose_best(records, "latency_median_ms", {"psnr_db": 60}) == (1, [])
+    assert ranking.choose_best(records, "psnr_db", {"package_bytes": 5}) == (2, [])
+    assert ranking.choose_best(records, "package_bytes", {"psnr_db": 99}) == (None, [])
 
 
 def test_cells_that_cannot_be_told_apart_stand_beside_the_best():
@@ -290,8 +287,8 @@ def test_cells_that_cannot_be_told_apart_stand_beside_the_best():
         cell(3, 1, 50, task="t"),
         cell(4, 1, 50, task="t"),
     ]
-    assert ranking.choose_best(records, "latency_median_ms", {}, ranking.has_same_timing) == (0, [1])
-    assert ranking.find_ties(records, ranking.has_same_timing) == {0: [1], 1: [0], 2: [], 3: [4], 4: [3]}
+    assert ranking.choose_best(records, "latency_median_ms", {}) == (0, [1])
+    assert ranking.find_ties(records) == {0: [1], 1: [0], 2: [], 3: [4], 4: [3]}
     assert "untested" in ranking.describe_untested(records)
 
 
@@ -328,11 +325,10 @@ def test_a_cell_in_doubt_wins_only_where_no_sound_one_keeps_to_the_limits_and_ne
         cell(1, 1, 90), status=Status.DEGRADED
     )
     records[2].reason = "IQR 8.53 ms exceeds the median of 1.16 ms"
-    never = lambda one, other: False  # noqa: E731
     for goal in metrics.RANKED:
-        assert ranking.choose_best(records, goal, {}, never)[0] == 1
+        assert ranking.choose_best(records, goal, {})[0] == 1
     assert ranking.find_front(records) == [1]
-    assert ranking.choose_best(records, "latency_median_ms", {"latency_median_ms": 2}, never)[0] == 2
+    assert ranking.choose_best(records, "latency_median_ms", {"latency_median_ms": 2})[0] == 2
     records[2].cell = {"model": "m", "variant": "doubtful"}
     cells = views.Cells(records)
     assert [row.sound for row in first.rows(cells, ranking.group_by_work(records))] == [True]
@@ -369,10 +365,7 @@ def test_the_share_on_the_neural_engine_is_a_limit_of_the_chip_that_takes_least(
     ]
     records[1].placement = [constructed.placement(chip="m4", ops=Ops(20, 0, 80, 100), **at)]
     assert ranking.compute_ane_shares(records[0]) == {"m1": 5, "m4": 99}
-    found = [
-        ranking.choose_best(records, "latency_median_ms", {"ane": least}, ranking.has_same_timing)[0]
-        for least in (0, 50, 90)
-    ]
+    found = [ranking.choose_best(records, "latency_median_ms", {"ane": least})[0] for least in (0, 50, 90)]
     assert found == [0, 1, None]
 
 
@@ -394,13 +387,13 @@ def test_estimates_have_their_band_and_say_that_nothing_was_measured(thirty):
     sweep, _ = thirty
     record = sweep.records[0]
     at = record.value("latency_ms", "estimated", "m1")
-    text = estimates.text(record, "m1")
+    text = table.estimate_text(record, "m1")
     assert text == f"{at:.3g} ({record.value('latency_low_ms', 'estimated', 'm1'):.2g} to {2.0 * at / 0.7:.2g})"
     marked = page.as_markdown(sweep)
     assert text in marked and "m1 ms (estimated: low to high)" in marked and "nothing of it was measured" in marked
     assert "ANE planner cost % (predicted)" in marked
     record.metrics = [metric for metric in record.metrics if metric.kind != "estimated"]
-    assert estimates.text(record, "m1") == "-"
+    assert table.estimate_text(record, "m1") == "-"
 
 
 def test_a_cell_without_an_estimate_says_why_above_the_table_and_in_the_report():
@@ -432,7 +425,7 @@ def test_only_settings_that_differ_from_the_defaults_stand_above_and_the_rest_is
     records = constructed.records(4, bad=False, seed=7, target="iOS18")
     for record in records:
         record.cell |= {"target": "iOS18", "seed": 7, "latency": {"samples": 5, "warmup": 3}}
-    told = heading.lines(records, table.split_settings(records)[0])
+    told = first.lines(records, table.split_settings(records)[0])
     assert told[-1] == "all cells: seq_len=32 seed=7 latency.samples=5"
     folded = document.sections(document.Sweep(records))[-1].blocks[1]
     assert folded.fold and ["target", "iOS18"] in folded.rows and ["latency.warmup", "3"] in folded.rows
@@ -537,10 +530,10 @@ def test_a_picture_without_a_point_above_zero_is_drawn():
 
 def test_the_spread_is_that_of_all_samples_of_all_processes():
     record = cell(10, 1, 50, iqr=2.0)
-    assert views.spread(record) == (9.0, 11.0)
+    assert headline.spread(record) == (9.0, 11.0)
     record.timings = [Timing(0, 5.0, samples_ms=[5.0] * 10), Timing(1, 20.0, samples_ms=[20.0] * 10)]
-    assert views.spread(record) == (5.0, 20.0)
-    assert views.spread(cell(1.16, 1, 50, iqr=8.53))[0] == 0, "a bar that would leave the axis ends at its end"
+    assert headline.spread(record) == (5.0, 20.0)
+    assert headline.spread(cell(1.16, 1, 50, iqr=8.53))[0] == 0, "a bar that would leave the axis ends at its end"
 
 
 def test_no_letter_of_a_plot_is_smaller_than_ten_pixels(thirty):

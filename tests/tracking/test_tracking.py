@@ -47,7 +47,6 @@ from ane_sweep.tracking import (
     log_sweep,
     make_ready,
     naming,
-    source,
     store,
     ui_command,
     writers,
@@ -245,7 +244,7 @@ def test_a_run_says_who_logged_it_and_from_which_commit(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("said", [None, "c0ffee", ["c0ffee"], {}])
 def test_a_run_that_says_nothing_of_its_commit_is_logged_without_one(said):
-    assert source.tags({"source": said})["mlflow.source.git.commit"] is None
+    assert describe.source_tags({"source": said})["mlflow.source.git.commit"] is None
 
 
 def test_artifacts_are_there_for_the_tracker_too(logged):
