@@ -26,7 +26,7 @@ POINTS = (
     ("package", "coremltools.models.model", "", "_create_mlpackage"),
     ("program grown", "ane_sweep.worker.grow.program", "Plan", "__init__"),
     ("weights cast, turned and written, by threads", "ane_sweep.worker.grow.weights", "_Streams", "_fill"),
-    ("weights of all blocks written", "ane_sweep.worker.grow.weights", "", "write"),
+    ("weights of all blocks written", "ane_sweep.worker.grow.weights", "", "grow_package"),
     ("package", "ane_sweep.worker.conversion.packages", "", "make_deterministic"),
 )
 
