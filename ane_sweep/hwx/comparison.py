@@ -9,7 +9,8 @@ from ane_sweep.hwx.program import CompiledProgram
 from ane_sweep.hwx.tasks import TaskDescriptor
 
 _COMPARED = ("engine", "operation", "constant_bytes", "estimate_us")  # attributes of a task, and its geometry
-K, V = TypeVar("K"), TypeVar("V")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
