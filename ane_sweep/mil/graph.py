@@ -111,8 +111,9 @@ def load(path: Path) -> Program:
     package = packages.read(path)
     functions = package.spec.mlProgram.functions
     if len(functions) != 1:
-        names = ", ".join(sorted(functions)) or "none"
-        raise PackageError(f"{path}: has {len(functions)} functions ({names}); programs with exactly one are read here")
+        raise PackageError(
+            f"{path}: has {len(functions)} functions ({', '.join(sorted(functions)) or 'none'}); programs with exactly one are read here"
+        )
     return view_program(package)
 
 
@@ -225,10 +226,7 @@ def unpack(raw: np.ndarray, dtype: str, count: int) -> np.ndarray:
     else:
         single = np.unpackbits(raw, bitorder="little")[: count * bits].reshape(count, bits)
         flat = (single << np.arange(bits, dtype=np.uint8)).sum(1, dtype=np.uint8)
-    flat = flat[:count]
-    if dtype == "int4":
-        return ((flat ^ 8).view(np.int8) - 8).astype(np.int8)
-    return flat
+    return ((flat[:count] ^ 8).view(np.int8) - 8).astype(np.int8) if dtype == "int4" else flat[:count]
 
 
 def check_record(value: MIL_pb2.Value, package: packages.Package) -> BlobRecord:
