@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 from ane_sweep import native_errors
 from ane_sweep.errors import StageError
 from ane_sweep.worker.grow import reading, repeats
-from ane_sweep.worker.grow.repeats import MOST_PERIOD, Repeat, Trial
+from ane_sweep.worker.grow.repeats import MOST_PERIOD, GrowthTrial, Repeat
 from ane_sweep.worker.grow.sequence import Item, Unlike, find_growth, grow_sequence
 from ane_sweep.worker.models import _cache, _lazy
 
@@ -30,7 +30,7 @@ Examples = Callable[[], tuple[Tensor, ...]]
 Look = Callable[..., list[Item]]  # returns the calls of the module in its present state
 
 
-def find_repeats(module: nn.Module, examples: Examples, trial: Trial) -> list[Repeat]:
+def find_repeats(module: nn.Module, examples: Examples, trial: GrowthTrial) -> list[Repeat]:
     """Return the lists that repeat and save time. Raises Unlike if there are none, or the module needs numbers to run."""
 
     def look(on_meta: bool, it: str = "it") -> list[Item]:
@@ -44,7 +44,7 @@ def find_repeats(module: nn.Module, examples: Examples, trial: Trial) -> list[Re
     return _choose_repeats(module, partial(look, False), trial, candidates)
 
 
-def _choose_repeats(module: nn.Module, look: Look, trial: Trial, candidates: list[Repeat]) -> list[Repeat]:
+def _choose_repeats(module: nn.Module, look: Look, trial: GrowthTrial, candidates: list[Repeat]) -> list[Repeat]:
     worth = (lambda lists: lists) if trial.always else repeats.select_worthwhile
     chosen, whole = worth(candidates), look()
     with suppress(Unlike):  # mostly all repeat one by one: then all but one run is of few blocks
@@ -109,7 +109,7 @@ def list_calls(module: nn.Module, inputs: tuple[Tensor, ...], it: str = "it", on
     device = torch.device("meta" if on_meta else "cpu")
     with nullcontext() if on_meta else FakeTensorMode(allow_non_fake_inputs=True):
         parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
-        writer = _Writer(set(module.names) if isinstance(module, _cache.PerLayer) else set())
+        writer = _CallRecorder(set(module.names) if isinstance(module, _cache.PerLayer) else set())
 
         def empty(name: str, tensor: Tensor) -> Tensor:
             held = tensor
@@ -158,7 +158,7 @@ def _empty_input(value: Tensor, device: torch.device) -> Tensor:
     return torch.empty(value.shape, dtype=value.dtype, device=device)
 
 
-class _Writer(TorchDispatchMode):
+class _CallRecorder(TorchDispatchMode):
     """A recorder of torch calls as items. `held`: names of the module's tensors by id; `states`: names it may write to."""
 
     def __init__(self, states: set[str]):

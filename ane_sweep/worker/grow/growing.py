@@ -38,13 +38,13 @@ def grow(
 
     Raises Unlike, and any error of `convert`.
     """
-    lists = calls.find_repeats(module, examples, repeats.Trial(always=os.environ.get(VARIABLE) == ALWAYS))
+    lists = calls.find_repeats(module, examples, repeats.GrowthTrial(always=os.environ.get(VARIABLE) == ALWAYS))
     differing = proof.Differing(module, lists)
     few = _convert_few(module, differing, None, convert, folder / "few.mlpackage")
     longer = [
         _convert_few(module, differing, one, convert, folder / f"more_{i}.mlpackage") for i, one in enumerate(lists)
     ]
-    plan = program.Plan(few, longer, [one.trial.turns for one in lists])
+    plan = program.GrowthPlan(few, longer, [one.trial.turns for one in lists])
     proof.check_observed(few.observed, differing)
     for one, more in zip(lists, longer):
         proof.check_apart(more.observed, differing, one)

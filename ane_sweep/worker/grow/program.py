@@ -94,7 +94,7 @@ def _serialise_without_offsets(spec: Model_pb2.Model) -> bytes:
     return _serialise(copy)
 
 
-class Plan:
+class GrowthPlan:
     """The rules by which a program grows, read from the program of few blocks and, per list, one with more blocks.
 
     Raises Unlike if the rules do not reproduce one of the longer programs.

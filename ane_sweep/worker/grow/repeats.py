@@ -14,7 +14,7 @@ MOST_PERIOD = 4
 
 
 @dataclass(frozen=True)
-class Trial:
+class GrowthTrial:
     """The number of pieces that the longer conversion adds: two, to compare what each of them adds."""
 
     turns: int = 2
@@ -33,7 +33,7 @@ class Repeat:
     period: int = 1
     before: int = 0
     after: int = 0
-    trial: Trial = Trial()
+    trial: GrowthTrial = GrowthTrial()
 
     def select_blocks(self, longer: bool = False) -> list[int]:
         """Return the numbers of the blocks that a shallow module keeps.
@@ -63,7 +63,7 @@ def name_tensors(module: nn.Module) -> dict[str, Tensor]:
     return dict([*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)])
 
 
-def find_lists(module: nn.Module, trial: Trial, path: str = "") -> Iterator[Repeat]:
+def find_lists(module: nn.Module, trial: GrowthTrial, path: str = "") -> Iterator[Repeat]:
     """Yield the outermost lists of blocks that look alike: the same class, and tensors of the same names and shapes."""
     for name, child in module.named_children():
         place = f"{path}.{name}" if path else name

@@ -14,7 +14,7 @@ from ane_sweep.mil.proto import MIL_pb2, Model_pb2
 from ane_sweep.mil.weights import ALIGNMENT, BlobFile, BlobWriter, blob_values
 from ane_sweep.worker.conversion import packages
 from ane_sweep.worker.grow import recipes, repeats
-from ane_sweep.worker.grow.program import Plan, Shallow
+from ane_sweep.worker.grow.program import GrowthPlan, Shallow
 from ane_sweep.worker.grow.proof import Differing
 from ane_sweep.worker.grow.repeats import Repeat
 from ane_sweep.worker.grow.sequence import Placed, Unlike
@@ -24,7 +24,7 @@ _HASHED = 100  # and compares this many numbers of each first
 _FLOATS = {"fp16": np.float16, "fp32": np.float32}
 
 
-def grow_package(differing: Differing, plan: Plan) -> None:
+def grow_package(differing: Differing, plan: GrowthPlan) -> None:
     """Replace the program and the weights in the package of few blocks by the grown ones. Raises Unlike."""
     streams = _Streams(differing, plan)
     for one, more in zip(differing.lists, plan.longer):
@@ -37,7 +37,7 @@ def grow_package(differing: Differing, plan: Plan) -> None:
 class _Streams:
     """The sources of the constants of a grown program, and the threads that write them."""
 
-    def __init__(self, differing: Differing, plan: Plan):
+    def __init__(self, differing: Differing, plan: GrowthPlan):
         self.differing, self.plan, self.few, self.lists = differing, plan, plan.few, differing.lists
         self.target = plan.few.path.with_suffix(".bin")
         self.short = BlobFile(plan.few.path / packages.WEIGHTS)
