@@ -1,20 +1,16 @@
 """Compare compiled programs with each other, and predictions for a model with the program made from it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TypedDict, TypeVar
 
 from ane_sweep.hwx.program import CompiledProgram
 from ane_sweep.hwx.tasks import TaskDescriptor
 
-_COMPARED = (
-    "engine",
-    "operation",
-    "geometry",
-    "constant_bytes",
-    "estimate_us",
-)  # attributes of a task that are compared
+_COMPARED = ("engine", "operation", "constant_bytes", "estimate_us")  # attributes of a task, and its geometry
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -38,9 +34,8 @@ class ProgramSummary:
 def summarise_program(program: CompiledProgram) -> ProgramSummary:
     engines = Counter(task.engine for task in program.tasks)
     moved = Counter[str]()
-    for task in program.tasks:
-        for transfer in task.transfers:
-            moved[transfer.does] += transfer.bytes or 0
+    for transfer in (transfer for task in program.tasks for transfer in task.transfers):
+        moved[transfer.does] += transfer.bytes or 0
     return ProgramSummary(
         str(program.path), program.generation.name, program.compiler.version or "?", program.bytes,
         program.declared_tasks if program.undecoded else len(program.tasks), engines["NE"], engines["PE"],
@@ -60,38 +55,29 @@ class Differences(TypedDict):
 
 def compare_programs(first: CompiledProgram, other: CompiledProgram) -> Differences:
     """Return the differing compiler flags (name -> [here, there]), the differing tasks with their changes, and a count of registers."""
-    here, there = first.compiler.flags, other.compiler.flags
-    flags = {
-        name: [here.get(name), there.get(name)]
-        for name in sorted(here.keys() | there.keys())
-        if here.get(name) != there.get(name) and name not in ("-i", "-o")
+    flags = _find_differences(first.compiler.flags, other.compiler.flags)
+    pairs = list(zip(first.tasks, other.tasks))
+    return {
+        "path": str(other.path),
+        "flags": {name: flags[name] for name in sorted(flags) if name not in ("-i", "-o")},
+        "tasks": [{"task": one.index, **changed} for one, two in pairs if (changed := _find_changes(one, two))],
+        "registers": sum(len(_find_differences(one.registers, two.registers)) for one, two in pairs),
     }
-    pairs = zip(first.tasks, other.tasks)
-    tasks = [{"task": one.index, **changed} for one, two in pairs if (changed := _find_changes(one, two))]
-    registers = sum(len(_changed_registers(one, two)) for one, two in zip(first.tasks, other.tasks))
-    return {"path": str(other.path), "flags": flags, "tasks": tasks, "registers": registers}
 
 
 def _find_changes(first: TaskDescriptor, other: TaskDescriptor) -> dict[str, object]:
-    changes: dict[str, object] = {
-        name: [getattr(first, name), getattr(other, name)]
-        for name in _COMPARED
-        if getattr(first, name) != getattr(other, name) and name != "geometry"
-    }
-    for name in sorted(first.geometry.keys() | other.geometry.keys()):
-        if (pair := [first.geometry.get(name), other.geometry.get(name)])[0] != pair[1]:
-            changes[name] = pair
-    return changes
+    here, there = ({name: getattr(task, name) for name in _COMPARED} for task in (first, other))
+    geometry = _find_differences(first.geometry, other.geometry)
+    return {**_find_differences(here, there), **{name: geometry[name] for name in sorted(geometry)}}
 
 
-def _changed_registers(first: TaskDescriptor, other: TaskDescriptor) -> set[int]:
-    both = first.registers.keys() | other.registers.keys()
-    return {address for address in both if first.registers.get(address) != other.registers.get(address)}
+def _find_differences(here: Mapping[K, V], there: Mapping[K, V]) -> dict[K, list[V | None]]:
+    keys = dict.fromkeys([*here, *there])
+    return {key: [here.get(key), there.get(key)] for key in keys if here.get(key) != there.get(key)}
 
 
 def count_ops_per_task(ane_ops: int, programs: Sequence[CompiledProgram]) -> dict[str, object]:
     """Compare the ops that were predicted or planned for the Neural Engine with the tasks that they became."""
-    tasks = sum(
-        len(program.tasks) if program.declared_tasks is None else program.declared_tasks for program in programs
-    )
+    declared = [(program.declared_tasks, len(program.tasks)) for program in programs]
+    tasks = sum(found if count is None else count for count, found in declared)
     return {"ane_ops": ane_ops, "tasks": tasks, "ops_per_task": round(ane_ops / tasks, 3) if tasks else None}

@@ -5,6 +5,7 @@ the file's length.
 """
 
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,17 +47,17 @@ class Thread:
     data: bytes
 
 
-@dataclass(frozen=True)
+@dataclass
 class Container:
     path: Path
     size: int
     subtype: int
-    sections: list[FileSection]
-    threads: list[Thread]
-    named: dict[str, int]  # name of an input or output -> address
-    banner: str
-    symbols: list[Symbol]
-    unknown: dict[int, int]  # load command that no table names -> number of times
+    sections: list[FileSection] = field(default_factory=list)
+    threads: list[Thread] = field(default_factory=list)
+    named: dict[str, int] = field(default_factory=dict)  # name of an input or output -> address
+    banner: str = ""
+    symbols: list[Symbol] = field(default_factory=list)
+    unknown: Counter[int] = field(default_factory=Counter)  # load commands that no table names
 
     def section(self, segment: str, name: str) -> FileSection | None:
         return next((item for item in self.sections if (item.segment, item.name) == (segment, name)), None)
@@ -93,24 +94,22 @@ def read(path: Path) -> Container:
     magic, cpu, subtype, _, count, size = source.unpack("6I", 0, "the header")
     if magic != MAGIC or cpu != CPU_TYPE:
         raise source.wrong(f"it begins with {magic:#010x} and CPU type {cpu:#x}, not {MAGIC:#010x} and {CPU_TYPE:#x}")
-    sections: list[FileSection] = []
-    found = Container(path, len(source.data), subtype, sections, [], {}, "", [], {})
-    banner = ""
+    found = Container(path, len(source.data), subtype)
     for command, data in _iterate_commands(source, count, size):
         if command == SEGMENT:
-            sections += _read_sections(source, data)
+            found.sections += _read_sections(source, data)
         elif command == THREAD:
             found.threads.append(Thread(data.unpack("I", 8, "a thread's flavour")[0], data.data))
         elif command in (NAMED_32, NAMED_64):
-            name, address = _read_named_address(command, data)
-            found.named[name] = address
+            where, _, address = data.unpack("2II" if command == NAMED_32 else "2IQ", 8, "a named address")
+            found.named[text_at(data.data, where)] = address
         elif command == IDENT:
-            banner = text_at(data.data, 8).strip()
+            found.banner = text_at(data.data, 8).strip()
         elif command == SYMBOLS:
-            found.symbols.extend(_read_symbols(source, data))
+            found.symbols += _read_symbols(source, data)
         else:
-            found.unknown[command] = found.unknown.get(command, 0) + 1
-    return Container(**{**vars(found), "banner": banner})
+            found.unknown[command] += 1
+    return found
 
 
 def _read_content(path: Path) -> bytes:
@@ -143,11 +142,6 @@ def _read_sections(source: FileBytes, command: FileBytes) -> Iterator[FileSectio
         name, segment = (text_at(command.slice(at + where, 16, "a section"), 0) for where in (0, 16))
         held = source.slice(offset, size, f"section {segment},{name}") if offset else b""
         yield FileSection(segment, name, address, size, offset, relocations, memoryview(held))
-
-
-def _read_named_address(command: int, data: FileBytes) -> tuple[str, int]:
-    where, _, address = data.unpack("2II" if command == NAMED_32 else "2IQ", 8, "a named address")
-    return text_at(data.data, where), address
 
 
 def _read_symbols(source: FileBytes, command: FileBytes) -> Iterator[Symbol]:

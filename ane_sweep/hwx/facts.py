@@ -26,12 +26,10 @@ class Generation:
 class Field:
     """A field: bits low to high of the register at an address."""
 
-    name: str
     address: int
     low: int
     high: int
     register: str
-    source: str
 
     def extract(self, word: int) -> int:
         """Return the value of this field in a word."""
@@ -67,13 +65,20 @@ def generation(subtype: int) -> Generation:
     return Generation(subtype, f"subtype {subtype}", "?", None, "", 0, False, "not in any table")
 
 
-@cache
 def fields(layout: str) -> dict[str, Field]:
+    return _read_fields("registers", "address", layout)
+
+
+def header_fields(layout: str) -> dict[str, Field]:
+    """Return the fields of a task's header; `address` is the number of the word."""
+    return _read_fields("headers", "word", layout)
+
+
+@cache
+def _read_fields(table: str, place: str, layout: str) -> dict[str, Field]:
     return {
-        row["field"]: Field(
-            row["field"], int(row["address"], 16), int(row["low"]), int(row["high"]), row["register"], row["source"]
-        )
-        for row in read_rows("registers")
+        row["field"]: Field(int(row[place], 0), int(row["low"]), int(row["high"]), row.get("register", ""))
+        for row in read_rows(table)
         if layout in row["layout"].split()
     }
 
@@ -113,16 +118,6 @@ def engines() -> dict[int, str]:
 def elements() -> dict[int, tuple[str, int]]:
     """Return code -> (name, bits) of element types."""
     return {int(row["code"]): (row["element"], int(row["bits"])) for row in read_rows("elements")}
-
-
-@cache
-def header_fields(layout: str) -> dict[str, Field]:
-    """Return the fields of a task's header; `address` is the number of the word."""
-    return {
-        row["field"]: Field(row["field"], int(row["word"]), int(row["low"]), int(row["high"]), "header", row["source"])
-        for row in read_rows("headers")
-        if layout in row["layout"].split()
-    }
 
 
 @cache

@@ -38,7 +38,7 @@ def read(paths: list[Path]) -> ReadFiles:
     for path in paths:
         try:
             for file in _find_files(path):
-                if _is_plist(file):
+                if file.suffix == ".plist":
                     found.plists.append(netplist.read(file))
                 else:
                     found.programs.append(program.read(file))
@@ -56,7 +56,3 @@ def _find_files(path: Path) -> list[Path]:
     if len(inside) > MAX_FILES:
         raise PackageError(f"{path}: {len(inside)} files; name a folder with at most {MAX_FILES}")
     return inside
-
-
-def _is_plist(path: Path) -> bool:
-    return path.suffix == ".plist"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ane_sweep.errors import PackageError
 from ane_sweep.hwx import container, facts, stream, tensors
-from ane_sweep.hwx.container import TENSOR_THREAD, Container, FileSection, Symbol
+from ane_sweep.hwx.container import TENSOR_THREAD, Container, FileSection
 from ane_sweep.hwx.facts import Generation
-from ane_sweep.hwx.tasks import Places, TaskDescriptor, read_task
+from ane_sweep.hwx.tasks import TaskDescriptor, read_task
 from ane_sweep.hwx.tensors import TensorBinding
 
 _BARS = 128  # base address numbers of a program at most
@@ -70,7 +70,6 @@ class CompiledProgram:
 
     def to_dict(self) -> dict[str, object]:
         """Return the program as `--json` prints it."""
-        engines = Counter(task.engine for task in self.tasks)
         return {
             "path": str(self.path),
             "bytes": self.bytes,
@@ -82,8 +81,11 @@ class CompiledProgram:
             "told_tasks": self.declared_tasks,
             "agrees": self.agrees,
             "undecoded": self.undecoded,
-            "engines": dict(engines),
-            "tasks": [_task_dict(task) for task in self.tasks],
+            "engines": dict(Counter(task.engine for task in self.tasks)),
+            "tasks": [
+                {**asdict(task), "registers": {f"{at:#07x}": word for at, word in task.registers.items()}}
+                for task in self.tasks
+            ],
             "sections": [
                 {"section": f"{item.segment},{item.name}", "address": item.address, "bytes": item.size}
                 for item in self.sections
@@ -93,20 +95,22 @@ class CompiledProgram:
         }
 
 
-def _task_dict(task: TaskDescriptor) -> dict[str, object]:
-    return {**asdict(task), "registers": {f"{at:#07x}": word for at, word in task.registers.items()}}
-
-
 def read(path: Path) -> CompiledProgram:
     """Return the program at `path`. Raises PackageError if it cannot be read, or its tasks do not fit its generation."""
     held = container.read(path)
     generation = facts.generation(held.subtype)
     declared = _read_descriptor(held)
     text = held.section("__TEXT", "__text")
-    undecoded = _explain_undecoded(generation, text)
+    undecoded: str | None = None
     tasks: list[TaskDescriptor] = []
-    if text is not None and undecoded is None:
-        places = Places(_name_addresses(held), _read_bars(held))
+    if text is None:
+        undecoded = "it holds no __TEXT,__text section"
+    elif not generation.layout:
+        undecoded = f"no source has published how {generation.name} writes its tasks"
+    else:
+        named = {item.address: f"{item.segment},{item.name}" for item in held.sections if item.address}
+        named |= {address: name for name, address in held.named.items()}
+        places = {bar: named[address] for bar, address in _read_bars(held).items() if address in named}
         try:
             found = stream.read(text.data, generation, declared.get("first_words"), declared.get("count"))
         except PackageError as error:
@@ -117,14 +121,6 @@ def read(path: Path) -> CompiledProgram:
         sum(item.size for item in held.sections if item.segment == "__DATA"), tasks, declared.get("count"), undecoded,
         held.sections, sum(item.relocations for item in held.sections), held.unknown,
     )  # fmt: skip
-
-
-def _explain_undecoded(generation: Generation, text: FileSection | None) -> str | None:
-    if text is None:
-        return "it holds no __TEXT,__text section"
-    if not generation.layout:
-        return f"no source has published how {generation.name} writes its tasks"
-    return None
 
 
 def _read_descriptor(held: Container) -> dict[str, int]:
@@ -156,17 +152,13 @@ def _read_bars(held: Container) -> dict[int, int]:
     return {}
 
 
-def _name_addresses(held: Container) -> dict[int, str]:
-    """Return address -> name of the tensor or section."""
-    sections = {item.address: f"{item.segment},{item.name}" for item in held.sections if item.address}
-    return {**sections, **{address: name for name, address in held.named.items()}}
-
-
 def _read_constants(held: Container) -> list[Constants]:
     found = []
     for section in held.sections:
         if section.segment.startswith("__KERN") or (section.segment, section.name) == ("__TEXT", "__const"):
-            inside = [item for item in held.symbols if _is_kernel(item, section)]
+            addresses = range(section.address, section.address + section.size)
+            exported = [item for item in held.symbols if item.kind == _GLOBAL and item.name.startswith("K")]
+            inside = [item for item in exported if item.address in addresses]
             kernels = {item.name.rpartition("_ne_")[0] or item.name for item in inside}
             nonzero = section.size - bytes(section.data).count(0) if section.data else 0
             name = f"{section.segment},{section.name}"
@@ -174,28 +166,18 @@ def _read_constants(held: Container) -> list[Constants]:
     return found
 
 
-def _is_kernel(symbol: Symbol, section: FileSection) -> bool:
-    inside = section.address <= symbol.address < section.address + section.size
-    return inside and symbol.kind == _GLOBAL and symbol.name.startswith("K")
-
-
 def _read_banner(banner: str) -> Compiler:
     """Return the compiler of a banner; parts that are missing are None or empty."""
-    version = _VERSION.search(banner)
+    name, version = found.groups() if (found := _VERSION.search(banner)) else (None, None)
     modules: list[dict[str, str]] = []
     flags: dict[str, str] = {}
     for line in (line.strip() for line in banner.splitlines()):
         if line.startswith("-"):
-            name, value = _parse_flag(line)
-            flags[name] = value
+            # `--name=value`, `-t h13`, or a bare flag, whose value is empty
+            flag, _, value = line.partition("=" if line.startswith("--") and "=" in line else " ")
+            flags[flag.strip()] = value.strip()
         elif module := _MODULE.match(line):
             modules.append({"module": module[1]})
         elif modules and (field := _FIELD.match(line)):
             modules[-1][field[1]] = field[2].strip()
-    return Compiler(version[1] if version else None, version[2] if version else None, flags.get("-t"), modules, flags)
-
-
-def _parse_flag(line: str) -> tuple[str, str]:
-    """Parse `--name=value`, `-t h13`, or a bare flag, whose value is empty."""
-    name, between, value = line.partition("=" if line.startswith("--") and "=" in line else " ")
-    return name.strip(), value.strip() if between else ""
+    return Compiler(name, version, flags.get("-t"), modules, flags)

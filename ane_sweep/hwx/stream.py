@@ -90,7 +90,7 @@ def _read_task(words: memoryview, offset: int, generation: Generation) -> TaskSt
 def _apply_write(words: memoryview, at: int, made: TaskStream, is_h13: bool) -> int:
     """Apply one write of registers and return the place of the next one."""
     head = words[at]
-    addresses, bar = (_h13_addresses(head), None) if is_h13 else _later_addresses(head)
+    addresses, bar = _decode_h13(head) if is_h13 else _decode_later(head)
     if at + 1 + len(addresses) > len(words):
         raise PackageError(
             f"the task at byte {made.offset} writes {len(addresses)} registers from {addresses[0]:#x}, and ends before"
@@ -104,12 +104,13 @@ def _apply_write(words: memoryview, at: int, made: TaskStream, is_h13: bool) -> 
     return at + 1 + len(addresses)
 
 
-def _h13_addresses(head: int) -> list[int]:
+def _decode_h13(head: int) -> tuple[list[int], None]:
+    """Return the addresses that a write goes to, and the number of its base address: none is marked here."""
     base, count = head & 0x3FFFFFF, (head >> 26) + 1
-    return [base + 4 * number for number in range(count)]
+    return [base + 4 * number for number in range(count)], None
 
 
-def _later_addresses(head: int) -> tuple[list[int], int | None]:
+def _decode_later(head: int) -> tuple[list[int], int | None]:
     base = 4 * (head & 0x7FFF)
     if head >> 31:
         mask = head >> 15 & 0xFFFF

@@ -49,19 +49,16 @@ class TaskDescriptor:
         return "x".join(str(self.geometry.get(f"{side}_{axis}", "?")) for axis in "chw")
 
 
-class Places:
-    """The targets of base address numbers: the name of the tensor or section there, as far as the container says."""
+def read_task(index: int, stream: TaskStream, layout: str, places: dict[int, str]) -> TaskDescriptor:
+    """Return the task in a stream, interpreted by the tables of its layout.
 
-    def __init__(self, named: dict[int, str], bars: dict[int, int]) -> None:
-        self._named, self._bars = named, bars
-
-    def name(self, bar: int | None) -> str | None:
-        return None if bar is None else self._named.get(self._bars.get(bar, -1))
-
-
-def read_task(index: int, stream: TaskStream, layout: str, places: Places) -> TaskDescriptor:
-    """Return the task in a stream, interpreted by the tables of its layout."""
-    values = _read_fields(stream.registers, layout)
+    `places`: the tensor or section that each number of a base address stands for, as far as the container says.
+    """
+    values = {
+        name: field.extract(stream.registers[field.address])
+        for name, field in facts.fields(layout).items()
+        if field.address in stream.registers
+    }
     head = {name: field.extract(stream.header[field.address]) for name, field in facts.header_fields(layout).items()}
     parts = _constant_part_bytes(stream.registers, layout)
     engine, operation = _name_work(values)
@@ -79,43 +76,30 @@ _GEOMETRY = (
 )  # fmt: skip
 
 
-def _read_fields(registers: dict[int, int], layout: str) -> dict[str, int]:
-    """Return field -> value, of the registers that the task writes."""
-    return {
-        name: field.extract(registers[field.address])
-        for name, field in facts.fields(layout).items()
-        if field.address in registers
-    }
-
-
 def _name_work(values: dict[str, int]) -> tuple[str, str]:
     """Return engine and operation, from the task's type and the registers of the engine that it names."""
     kind = values.get("task_type")
     if kind is None or kind not in facts.engines():
         return _TYPE_UNKNOWN, "?" if kind is None else f"task type {kind}"
-    engine = facts.engines()[kind]
-    return engine, _name_neural_operation(values) if engine == _NE else _name_planar_operation(kind, values)
-
-
-def _name_neural_operation(values: dict[str, int]) -> str:
-    op = values.get("ne_op", 0)
-    does = facts.operations().get(("ne_op", op), f"NE operation {op}")
-    then = values.get("ne_nonlinear", 0)
-    if not then:
-        return does
-    return f"{does}, then {facts.operations().get(('ne_nonlinear', then), f'nonlinear {then}')}"
+    engine, names = facts.engines()[kind], facts.operations()
+    if engine != _NE:
+        return engine, _name_planar_operation(kind, values)
+    op, then = values.get("ne_op", 0), values.get("ne_nonlinear", 0)
+    does = names.get(("ne_op", op), f"NE operation {op}")
+    return engine, f"{does}, then {names.get(('ne_nonlinear', then), f'nonlinear {then}')}" if then else does
 
 
 def _name_planar_operation(kind: int, values: dict[str, int]) -> str:
-    does = facts.operations()[("task_type", kind)]
+    names = facts.operations()
+    does = names["task_type", kind]
     if pool := values.get("pe_pool"):
-        return f"{does}: {facts.operations().get(('pe_pool', pool), f'pool {pool}')}"
+        return f"{does}: {names.get(('pe_pool', pool), f'pool {pool}')}"
     if does != "elementwise" or values.get("pe_second") == 0:
         return does
     op = values.get("pe_op", 0)
     if op == 0 and values.get("pe_second") == _NEGATED:
-        return facts.operations()[("pe_second", _NEGATED)]
-    return facts.operations().get(("pe_op", op), f"PE operation {op}")
+        return names["pe_second", _NEGATED]
+    return names.get(("pe_op", op), f"PE operation {op}")
 
 
 def _constant_part_bytes(registers: dict[int, int], layout: str) -> list[int]:
@@ -132,7 +116,7 @@ def _constant_part_bytes(registers: dict[int, int], layout: str) -> list[int]:
 
 
 def _read_transfers(
-    stream: TaskStream, values: dict[str, int], head: dict[str, int], layout: str, places: Places
+    stream: TaskStream, values: dict[str, int], head: dict[str, int], layout: str, places: dict[int, str]
 ) -> list[Transfer]:
     transfers = []
     for side, does in _SIDES:
@@ -143,7 +127,7 @@ def _read_transfers(
             continue
         row, plane, offset = (values.get(f"{side}_{name}") for name in ("row", "plane", "base"))
         size = _count_bytes(row, plane, values, "out" if side == "dst" else "in")
-        transfers.append(Transfer(does, places.name(bar), bar, offset or 0, row, plane, size))
+        transfers.append(Transfer(does, places.get(-1 if bar is None else bar), bar, offset or 0, row, plane, size))
     return transfers
 
 

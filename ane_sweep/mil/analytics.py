@@ -64,18 +64,19 @@ def parse(lines: Iterable[str]) -> list[OpNote]:
         notes = line[start:]
         backend = _find_group(r'SelectedBackend = [^(\n]*\("(\w+)"\)', notes)
         outputs = _OUTPUT.findall(match[1])
+        supported = re.findall(r'"(\w+)"', _find_group(r"BackendSupport = [^(\n]*\(\[([^\]]*)\]\)", notes) or "")
+        messages = dict(_TEXT_PAIR.findall(_find_dictionary(notes, "ValidationMessage")))
+        estimates = _PAIR.findall(_find_dictionary(notes, "EstimatedRuntime"))
         rows.append(
             {
                 "name": outputs[0].removesuffix(_INTERNAL) if outputs else "",
                 "op_type": match[2],
                 "backend": backend,
                 "unit": UNITS.get(backend or ""),
-                "supported": [name for name in _list_backends(notes) if name != "unsupported"],
-                "estimated_ms": {
-                    name: _parse_number(text)
-                    for name, text in _PAIR.findall(_find_dictionary(notes, "EstimatedRuntime"))
-                },
-                "why_not_ane": _read_messages(notes).get("ane"),
+                "supported": [name for name in supported if name != "unsupported"],
+                # numbers are decimal or hexadecimal, as MIL text has both
+                "estimated_ms": {name: (float.fromhex if "0x" in text else float)(text) for name, text in estimates},
+                "why_not_ane": messages["ane"].replace('\\"', '"') if "ane" in messages else None,
             }
         )
     return rows
@@ -86,22 +87,6 @@ def _find_group(pattern: str, text: str) -> str | None:
     return match[1] if match else None
 
 
-def _list_backends(notes: str) -> list[str]:
-    return re.findall(r'"(\w+)"', _find_group(r"BackendSupport = [^(\n]*\(\[([^\]]*)\]\)", notes) or "")
-
-
 def _find_dictionary(notes: str, key: str) -> str:
     """Return the text between the braces of `key = dict<...>({...})`."""
     return _find_group(rf"{key} = [^(\n]*\((\{{.*?\}}\}})\)", notes) or ""
-
-
-def _read_messages(notes: str) -> dict[str, str]:
-    return {
-        name: text.replace('\\"', '"')
-        for name, text in _TEXT_PAIR.findall(_find_dictionary(notes, "ValidationMessage"))
-    }
-
-
-def _parse_number(text: str) -> float:
-    """Return a decimal or hexadecimal number, as MIL text has both."""
-    return float.fromhex(text) if "0x" in text else float(text)

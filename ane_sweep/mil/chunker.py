@@ -67,7 +67,11 @@ def chunk(source: Path, out: Path, request: ChunkRequest) -> dict[str, Any]:
     names = sorted(read.spec.mlProgram.functions, key=lambda name: (name != default, name)) or [default]
     lines = {name: line_up(_view_program(read, name, request)) for name in names}
     joined = joint.join(list(lines.values()))
-    chosen, notes = _resolve_cuts(joined.line, request, source.name)
+    if request.at:
+        chosen, notes = places.resolve(joined.line, request.at, source.name)
+    else:
+        chosen = _choose_cuts(joined.line, request, source.name)
+        notes = _describe_imbalance(joined.line, chosen)
     parts = {
         name: split_at(line, joined.in_function(index, chosen)) for index, (name, line) in enumerate(lines.items())
     }
@@ -89,14 +93,6 @@ def chunk(source: Path, out: Path, request: ChunkRequest) -> dict[str, Any]:
     }
 
 
-def _resolve_cuts(line: OpLine, request: ChunkRequest, name: str) -> tuple[list[int], list[str]]:
-    """Return the cuts, and sentences about them."""
-    if request.at:
-        return places.resolve(line, request.at, name)
-    chosen = _choose_cuts(line, request, name)
-    return chosen, [uneven] if (uneven := _describe_imbalance(line, chosen)) else []
-
-
 def extract_program(source: Path, target: Path) -> Path:
     """Write the one ML Program of a pipeline as a package of its own and return `target`. Raises as `chunk` does."""
     read, _ = _read_program(source)
@@ -114,17 +110,17 @@ def _view_program(read: package.Package, name: str, request: ChunkRequest) -> gr
     return program
 
 
-def _describe_imbalance(line: OpLine, chosen: list[int]) -> str | None:
-    """Return a sentence with the reason if the largest chunk has far more than its share, else None."""
-    held = cuts.weight_bytes(line, chosen)
-    largest, share = max(held), sum(line.sizes.values()) / len(held)
-    if largest <= UNEVEN * share or sum(line.sizes.values()) < cuts.TINY_BYTES_PER_OP * len(line.compute):
-        return None
+def _describe_imbalance(line: OpLine, chosen: list[int]) -> list[str]:
+    """Return a sentence with the reason if the largest chunk has far more than its share."""
+    held, total = cuts.weight_bytes(line, chosen), sum(line.sizes.values())
+    largest, share = max(held), total / len(held)
+    if largest <= UNEVEN * share or total < cuts.TINY_BYTES_PER_OP * len(line.compute):
+        return []
     why = "one tensor has" if line.largest > UNEVEN * share else "the ops between two cut points have"
-    return (
+    return [
         f"uneven: the largest of {len(held)} chunks has {largest} bytes of weights, {largest / share:.1f} times an equal share: "
         f"{why} that many, and a chunk ends at a cut point"
-    )
+    ]
 
 
 def _read_program(source: Path) -> tuple[package.Package, list[str]]:

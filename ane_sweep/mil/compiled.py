@@ -87,10 +87,9 @@ def _read_metadata(folder: Path) -> dict[str, Any]:
 
 
 def _describe_features(spec: Model_pb2.Model, metadata: dict[str, Any]) -> None:
-    described: dict[str, Model_pb2.ModelDescription | Model_pb2.FunctionDescription] = {}
-    described.update((listed.name, listed) for listed in spec.description.functions)
+    described = {listed.name: listed for listed in spec.description.functions}
     for name, function in spec.mlProgram.functions.items():
-        description = described.get(name, spec.description)
+        description = described.get(name) or spec.description
         flexible = _read_flexible_shapes(function)
         for feature in description.input:
             _apply_shape(feature, flexible)
@@ -124,10 +123,6 @@ def _decode_dictionary(value: MIL_pb2.Value) -> dict[str, MIL_pb2.Value]:
     return {_decode_string(pair.key): pair.value for pair in value.immediateValue.dictionary.values}
 
 
-def _decode_numbers(value: MIL_pb2.Value) -> list[int]:
-    return list(value.immediateValue.tensor.ints.values)
-
-
 def _apply_shape(feature: Model_pb2.FeatureDescription, stated: dict[str, dict[str, MIL_pb2.Value]]) -> None:
     """Set the default shape and the flexibility of an input from the function's attribute."""
     array, name = feature.type.multiArrayType, feature.name
@@ -137,15 +132,15 @@ def _apply_shape(feature: Model_pb2.FeatureDescription, stated: dict[str, dict[s
         feature.shortDescription = NO_DEFAULT
         return
     del array.shape[:]
-    array.shape.extend(_decode_numbers(stated["DefaultShapes"][name]))
+    array.shape.extend(stated["DefaultShapes"][name].immediateValue.tensor.ints.values)
     options = [_decode_dictionary(option) for option in stated.get("EnumeratedShapes", {}).values()]
     if options and all(name in option for option in options):
         for option in options:
-            array.enumeratedShapes.shapes.add().shape.extend(_decode_numbers(option[name]))
+            array.enumeratedShapes.shapes.add().shape.extend(option[name].immediateValue.tensor.ints.values)
     elif name in stated.get("RangeDims", {}):
         del array.shapeRange.sizeRanges[:]
         for bounds in stated["RangeDims"][name].immediateValue.list.values:
-            low, high = _decode_numbers(bounds)
+            low, high = bounds.immediateValue.tensor.ints.values
             array.shapeRange.sizeRanges.add(lowerBound=low, upperBound=high)
 
 

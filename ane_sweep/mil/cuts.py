@@ -20,7 +20,6 @@ import numpy as np
 from ane_sweep.mil.line import OpLine
 
 Keys = frozenset[Hashable]  # of weights (file, offset), or places of ops
-BY = ("bytes", "layers", "time")
 SLACK = 0.05  # of the ideal share: this much imbalance is accepted for fewer boundary bytes
 LAYERS = {"conv", "conv_transpose", "linear", "matmul", "scaled_dot_product_attention"}
 TINY_BYTES_PER_OP = 256  # below this the weights say nothing about where the work is: chunks are balanced by op count
@@ -75,12 +74,8 @@ def choose(line: OpLine, count: int, wish: Wish = DEFAULT) -> list[int]:
 def choose_fewest(line: OpLine, limit: int, wish: Wish = DEFAULT) -> list[int] | None:
     """Return the cuts of the fewest chunks that each hold at most `limit` bytes of weights; None if that is impossible."""
     inner = _free_places(line, wish)
-    marks = [
-        0,
-        *sorted({*inner, *(place for place in (wish.first, wish.last) if place is not None)}),
-        len(line.compute),
-    ]
-    if max(weight_bytes(line, marks[1:-1])) > limit:
+    marks = sorted({*inner, *(place for place in (wish.first, wish.last) if place is not None)})
+    if max(weight_bytes(line, marks)) > limit:
         return None
     count = max(1 + wish.own, -(-sum(line.sizes.values()) // limit))
     while True:
@@ -103,7 +98,7 @@ def _free_places(line: OpLine, wish: Wish) -> list[int]:
 
 def _choose_best(line: OpLine, marks: list[int], count: int, wish: Wish) -> list[int]:
     uses, sizes = _costs(line, wish)
-    segments = _segments(uses, marks)
+    segments = [frozenset().union(*uses[start:end]) for start, end in pairwise(marks)]  # used between two marks
     least = _least_bound(segments, sizes, count)
     share = _target_share(segments, sizes, count, least)
     everything = sum(sizes[key] for key in frozenset().union(*segments))
@@ -128,11 +123,6 @@ def _costs(line: OpLine, wish: Wish) -> tuple[Sequence[Keys], Mapping[Hashable, 
     elif wish.by == "time" and (total := sum(wish.times.values())):
         costs = {place: round(1e6 * wish.times.get(op.outputs[0], 0) / total) for place, op in enumerate(line.compute)}
     return [frozenset([place]) for place in places], costs
-
-
-def _segments(uses: Sequence[Keys], marks: list[int]) -> list[Keys]:
-    """Return the things used between one mark and the next."""
-    return [frozenset().union(*uses[start:end]) for start, end in pairwise(marks)]
 
 
 def _least_bound(segments: Sequence[Keys], sizes: Mapping[Hashable, int], count: int) -> int:

@@ -5,36 +5,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ane_sweep.mil.proto import MIL_pb2
+from ane_sweep.mil.proto import FeatureTypes_pb2, MIL_pb2
 
-_DATA_TYPE = MIL_pb2.DataType
-_NAMES = {
-    "BOOL": "bool",
-    "STRING": "string",
-    "FLOAT16": "fp16",
-    "FLOAT32": "fp32",
-    "FLOAT64": "fp64",
-    "BFLOAT16": "bf16",
-    "FLOAT8E4M3FN": "fp8e4m3fn",
-    "FLOAT8E5M2": "fp8e5m2",
+# MIL's own names for element types (fp16, bf16, int8), by the number in the protobuf
+DTYPE_NAMES = {
+    number: name.lower().replace("bfloat", "bf").replace("float", "fp") for name, number in MIL_pb2.DataType.items()
 }
-# MIL's own names for element types, by the number in the protobuf
-DTYPE_NAMES = {number: _NAMES.get(name, name.lower()) for name, number in _DATA_TYPE.items()}
 DTYPE_NUMBERS = {name: number for number, name in DTYPE_NAMES.items()}
-NUMPY = {
-    "bool": np.dtype(np.bool_),
-    "fp16": np.dtype(np.float16),
-    "fp32": np.dtype(np.float32),
-    "fp64": np.dtype(np.float64),
-    "int8": np.dtype(np.int8),
-    "int16": np.dtype(np.int16),
-    "int32": np.dtype(np.int32),
-    "int64": np.dtype(np.int64),
-    "uint8": np.dtype(np.uint8),
-    "uint16": np.dtype(np.uint16),
-    "uint32": np.dtype(np.uint32),
-    "uint64": np.dtype(np.uint64),
-}
+NUMPY = {"bool": np.dtype(np.bool_)}
+NUMPY |= {f"fp{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)}
+NUMPY |= {name: np.dtype(name) for bits in (8, 16, 32, 64) for name in (f"int{bits}", f"uint{bits}")}
+_ARRAY = FeatureTypes_pb2.ArrayFeatureType
+FEATURES = {
+    "fp16": _ARRAY.FLOAT16,
+    "fp32": _ARRAY.FLOAT32,
+    "int32": _ARRAY.INT32,
+    "int8": _ARRAY.INT8,
+}  # of Core ML's arrays
 MOST_AXES = 64  # a tensor of more is damage, and its sizes are not looked at
 
 
@@ -52,14 +39,13 @@ class TensorType:
     @property
     def count(self) -> int:
         """Return the elements of a tensor of this type; unknown sizes count as 1."""
-        return math.prod(length if length is not None else 1 for length in self.shape)
+        return math.prod(1 if length is None else length for length in self.shape)
 
     @property
     def byte_count(self) -> int:
         """Return the bytes of a tensor of this type, at whole bytes an element; unknown sizes count as 1."""
-        return math.prod(
-            (length or 1 for length in self.shape), start=NUMPY[self.dtype].itemsize if self.dtype in NUMPY else 1
-        )
+        itemsize = NUMPY[self.dtype].itemsize if self.dtype in NUMPY else 1
+        return math.prod((length or 1 for length in self.shape), start=itemsize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +66,19 @@ def tensor_type(value_type: MIL_pb2.ValueType) -> TensorType | None:
     if value_type.WhichOneof("type") != "tensorType":
         return None
     tensor = value_type.tensorType
-    if len(tensor.dimensions) > MOST_AXES:  # their product alone would take hours
-        return TensorType(DTYPE_NAMES.get(tensor.dataType, f"type {tensor.dataType}"), (None,) * MOST_AXES)
-    shape = tuple(
-        size.constant.size if size.WhichOneof("dimension") == "constant" else None for size in tensor.dimensions
-    )
-    return TensorType(DTYPE_NAMES.get(tensor.dataType, f"type {tensor.dataType}"), shape)
+    dtype, sizes = DTYPE_NAMES.get(tensor.dataType, f"type {tensor.dataType}"), tensor.dimensions
+    if len(sizes) > MOST_AXES:  # their product alone would take hours
+        return TensorType(dtype, (None,) * MOST_AXES)
+    shape = (size.constant.size if size.WhichOneof("dimension") == "constant" else None for size in sizes)
+    return TensorType(dtype, tuple(shape))
+
+
+def string_value(text: str) -> MIL_pb2.Value:
+    """Return a text as a Value message."""
+    value = MIL_pb2.Value()
+    value.type.tensorType.dataType = MIL_pb2.STRING
+    value.immediateValue.tensor.strings.values.append(text)
+    return value
 
 
 PACKED_BITS = {"uint1": 1, "uint2": 2, "uint3": 3, "uint4": 4, "uint6": 6, "int4": 4}

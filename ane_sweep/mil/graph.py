@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,9 @@ _SPLAT_ELEMENTS = 1 << 28  # more than this from one value is damage, not econom
 MOST_ELEMENTS = 1 << 40  # no machine that runs this holds more in one tensor
 # element types whose immediate values are kept as raw bytes rather than as lists of numbers
 _RAW = {"fp16", "int8", "uint8", "int16", "uint16", "uint32", "uint64"}
+
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -108,8 +111,9 @@ def load(path: Path) -> Program:
     package = packages.read(path)
     functions = package.spec.mlProgram.functions
     if len(functions) != 1:
-        names = ", ".join(sorted(functions)) or "none"
-        raise PackageError(f"{path}: has {len(functions)} functions ({names}); programs with exactly one are read here")
+        raise PackageError(
+            f"{path}: has {len(functions)} functions ({', '.join(sorted(functions)) or 'none'}); programs with exactly one are read here"
+        )
     return view_program(package)
 
 
@@ -141,15 +145,16 @@ def view_op(index: int, proto: MIL_pb2.Operation) -> Op:
         parameter: [binding.name or binding.value for binding in argument.arguments]
         for parameter, argument in in_order(proto.inputs)
     }
-    outputs = [value.name for value in proto.outputs]
-    name = outputs[0] if outputs else ""
-    if "name" in proto.attributes:
-        strings = proto.attributes["name"].immediateValue.tensor.strings.values
-        name = strings[0] if strings else name
-    return Op(index, proto.type, name, inputs, outputs, proto)
+    return Op(index, proto.type, own_name(proto), inputs, [value.name for value in proto.outputs], proto)
 
 
-def in_order(held: Any) -> list[tuple[str, Any]]:
+def own_name(proto: MIL_pb2.Operation) -> str:
+    """Return the name that an Operation message gives itself, else that of the first value it makes, else ""."""
+    named = proto.attributes["name"].immediateValue.tensor.strings.values if "name" in proto.attributes else ()
+    return next(iter([*named, *(value.name for value in proto.outputs)]), "")
+
+
+def in_order(held: Mapping[str, T]) -> list[tuple[str, T]]:
     """Return the entries of a protobuf map by name: it lists them in an order that changes from process to process."""
     return sorted(held.items(), key=lambda entry: entry[0])
 
@@ -221,10 +226,7 @@ def unpack(raw: np.ndarray, dtype: str, count: int) -> np.ndarray:
     else:
         single = np.unpackbits(raw, bitorder="little")[: count * bits].reshape(count, bits)
         flat = (single << np.arange(bits, dtype=np.uint8)).sum(1, dtype=np.uint8)
-    flat = flat[:count]
-    if dtype == "int4":
-        return ((flat ^ 8).view(np.int8) - 8).astype(np.int8)
-    return flat
+    return ((flat[:count] ^ 8).view(np.int8) - 8).astype(np.int8) if dtype == "int4" else flat[:count]
 
 
 def check_record(value: MIL_pb2.Value, package: packages.Package) -> BlobRecord:

@@ -9,6 +9,7 @@ which is carried into the compiled program's text; it computes the same, and the
 from pathlib import Path
 
 from ane_sweep.mil import package
+from ane_sweep.mil.element_types import string_value
 from ane_sweep.mil.proto import MIL_pb2, Model_pb2
 
 KEY = "ane-sweep-identity"
@@ -48,11 +49,8 @@ def _list_programs(spec: Model_pb2.Model) -> list[MIL_pb2.Program]:
 def _set_build_info(program: MIL_pb2.Program, identity: str) -> None:
     """Add one entry to `buildInfo`, a dictionary from text to text, as coremltools 9.0 itself writes it."""
     info = program.attributes["buildInfo"]
-    text = MIL_pb2.ValueType()
-    text.tensorType.dataType = MIL_pb2.DataType.STRING
-    info.type.dictionaryType.keyType.CopyFrom(text)
-    info.type.dictionaryType.valueType.CopyFrom(text)
     pair = info.immediateValue.dictionary.values.add()
-    for part, words in ((pair.key, KEY), (pair.value, identity)):
-        part.type.CopyFrom(text)
-        part.immediateValue.tensor.strings.values.append(words)
+    pair.key.CopyFrom(string_value(KEY))
+    pair.value.CopyFrom(string_value(identity))
+    info.type.dictionaryType.keyType.CopyFrom(pair.key.type)
+    info.type.dictionaryType.valueType.CopyFrom(pair.key.type)

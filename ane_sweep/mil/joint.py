@@ -34,11 +34,12 @@ def join(lines: list[OpLine]) -> Joint:
     first, *others = lines
     if not others:
         return Joint(first, {place: [place] for place in first.positions})
-    uses = [_count_uses(line) for line in lines]
+    used = [_list_used(line) for line in lines]
+    uses = [Counter(key for keys in one for key in keys) for one in used]  # number of ops that use each
     in_all = set.intersection(*(set(count) for count in uses))
     common = sorted((k for k in in_all if k[0] == _STATE or len({count[k] for count in uses}) == 1), key=str)
     bits = {key: 1 << index for index, key in enumerate(common)}
-    tables = [_cuts_by_parting(line, bits) for line in lines]
+    tables = [_cuts_by_parting(line, keys, bits) for line, keys in zip(lines, used)]
     places = {
         place: [place, *(table[parting] for table in tables[1:])]
         for parting, place in tables[0].items()
@@ -59,11 +60,6 @@ def join(lines: list[OpLine]) -> Joint:
     return Joint(whole, places)
 
 
-def _count_uses(line: OpLine) -> Counter[_Key]:
-    """Return the number of ops that use each weight and state."""
-    return Counter(key for keys in _list_used(line) for key in keys)
-
-
 def _list_used(line: OpLine) -> list[set[_Key]]:
     """Return the weights and states that each op uses."""
     states = {name for name in line.program.inputs if line.program.tensor_type(name) is None}
@@ -73,12 +69,12 @@ def _list_used(line: OpLine) -> list[set[_Key]]:
     ]
 
 
-def _cuts_by_parting(line: OpLine, bits: dict[_Key, int]) -> dict[tuple[int, int], int]:
+def _cuts_by_parting(line: OpLine, used: list[set[_Key]], bits: dict[_Key, int]) -> dict[tuple[int, int], int]:
     """Return the legal cuts by (mask of the things used before, mask of those used after).
 
     Of several cuts that part alike, the one where fewest bytes cross.
     """
-    masks = [sum(bits.get(key, 0) for key in keys) for keys in _list_used(line)]
+    masks = [sum(bits.get(key, 0) for key in keys) for keys in used]
     after = [0] * (len(masks) + 1)
     for place in range(len(masks) - 1, -1, -1):
         after[place] = after[place + 1] | masks[place]

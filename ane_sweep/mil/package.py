@@ -170,17 +170,11 @@ def write(path: Path, spec: Model_pb2.Model) -> None:
     path = Path(path)
     model = path / "Data" / _AUTHOR / "model.mlmodel"
     model.write_bytes(spec.SerializeToString(deterministic=True))
+    keys = [str(uuid.uuid5(_NAMESPACE, item)).upper() for item in ("model", "weights")]
+    items = (("CoreML Model Specification", "model.mlmodel"), ("CoreML Model Weights", "weights"))
     entries = {
-        _identifier("model"): _entry("CoreML Model Specification", "model.mlmodel"),
-        _identifier("weights"): _entry("CoreML Model Weights", "weights"),
+        key: {"author": _AUTHOR, "description": description, "name": name, "path": f"{_AUTHOR}/{name}"}
+        for key, (description, name) in zip(keys, items)
     }
-    manifest = {"fileFormatVersion": "1.0.0", "itemInfoEntries": entries, "rootModelIdentifier": _identifier("model")}
+    manifest = {"fileFormatVersion": "1.0.0", "itemInfoEntries": entries, "rootModelIdentifier": keys[0]}
     (path / "Manifest.json").write_text(json.dumps(manifest, indent=4, sort_keys=True) + "\n")
-
-
-def _identifier(item: str) -> str:
-    return str(uuid.uuid5(_NAMESPACE, item)).upper()
-
-
-def _entry(description: str, name: str) -> dict[str, str]:
-    return {"author": _AUTHOR, "description": description, "name": name, "path": f"{_AUTHOR}/{name}"}

@@ -24,10 +24,8 @@ def merge(paths: list[Path], target: Path) -> None:
     read = [package.read(path) for path in paths]
     specs = [found.spec for found in read]
     for found in read:
-        held = (
-            "states" if len(found.spec.description.state) else "functions" * (len(found.spec.mlProgram.functions) > 1)
-        )
-        if held:
+        several = len(found.spec.mlProgram.functions) > 1
+        if held := "states" if len(found.spec.description.state) else "functions" if several else "":
             raise ChunkError(
                 f"pipeline=coreml: {found.path.name} has {held}, which a pipeline cannot hold; pipeline=manual"
             )

@@ -130,7 +130,8 @@ def _cut_by_op(line: OpLine, word: CutWord, name: str, held: list[int]) -> int:
     if (cut := known.get(word.name)) is None:
         others = {text for op in line.program.ops for text in (op.name, *op.outputs)}
         problem = "is a constant there, or leads to no output" if word.name in others else "is the name of no op there"
-        like = suggestion(word.name, known) or f"; legal cuts are {_name_range(line)}"
+        ends = dict.fromkeys(name_cut(line, place) for place in (line.positions[0], line.positions[-1]))
+        like = suggestion(word.name, known) or f"; legal cuts are {' to '.join(ends)}"
         raise ChunkError(f"cuts=[{word.word}]: {word.name} {problem}, in {name}{like}")
     if cut not in line.crossing:
         before = max((place for place in line.positions if place < cut), default=None)
@@ -139,11 +140,6 @@ def _cut_by_op(line: OpLine, word: CutWord, name: str, held: list[int]) -> int:
         why = "it is the last op" if cut == len(line.compute) else "a value crosses there that a program cannot take"
         raise ChunkError(f"cuts=[{word.word}]: {name} cannot be cut behind {word.name}: {why}; nearest: {near}")
     return cut
-
-
-def _name_range(line: OpLine) -> str:
-    picked = [name_cut(line, cut) for cut in (line.positions[0], line.positions[-1])]
-    return " to ".join(dict.fromkeys(picked))
 
 
 def _format_size(number: float) -> str:

@@ -6,25 +6,13 @@ import re
 import numpy as np
 
 from ane_sweep.mil import element_types
-from ane_sweep.mil.element_types import DTYPE_NAMES, DTYPE_NUMBERS, NUMPY, PACKED_BITS
+from ane_sweep.mil.element_types import DTYPE_NAMES, DTYPE_NUMBERS, FEATURES, NUMPY, PACKED_BITS
 from ane_sweep.mil.proto import FeatureTypes_pb2, MIL_pb2, Model_pb2
 
 _FIELDS = {
-    "fp32": "floats",
-    "fp64": "doubles",
-    "int32": "ints",
-    "int64": "longInts",
-    "bool": "bools",
-    "string": "strings",
-}
+    "fp32": "floats", "fp64": "doubles", "int32": "ints", "int64": "longInts", "bool": "bools", "string": "strings",
+}  # fmt: skip
 _ARRAY = FeatureTypes_pb2.ArrayFeatureType
-_FEATURES = {
-    "fp16": _ARRAY.FLOAT16,
-    "fp32": _ARRAY.FLOAT32,
-    "fp64": _ARRAY.DOUBLE,
-    "int32": _ARRAY.INT32,
-    "int8": _ARRAY.INT8,
-}
 _ESCAPED = {"n": "\n", "t": "\t"}
 
 
@@ -40,10 +28,9 @@ def fill(kind: MIL_pb2.ValueType, tensor: MIL_pb2.TensorValue, words: list[str])
     if dtype in PACKED_BITS:
         tensor.bytes.values = _pack([int(word) for word in words], kind, PACKED_BITS[dtype])
     elif dtype in _FIELDS:
-        values = getattr(tensor, _FIELDS[dtype]).values
-        tensor.SetInParent()
-        getattr(tensor, _FIELDS[dtype]).SetInParent()
-        values.extend(_parse_value(word, dtype) for word in words)
+        field = getattr(tensor, _FIELDS[dtype])
+        field.SetInParent()  # also where there are no words
+        field.values.extend(_parse_value(word, dtype) for word in words)
     elif dtype in NUMPY:
         with np.errstate(over="ignore"):
             tensor.bytes.values = np.array([_parse_value(word, dtype) for word in words], NUMPY[dtype]).tobytes()
@@ -93,7 +80,9 @@ def describe(spec: Model_pb2.Model) -> None:
         for proto in block.operations:
             if proto.type == "classify" and {value.name for value in proto.outputs} <= set(block.outputs):
                 into.predictedFeatureName, into.predictedProbabilitiesName = (value.name for value in proto.outputs)
-                _make_label(next(one for one in into.output if one.name == into.predictedFeatureName))
+                label = next(one for one in into.output if one.name == into.predictedFeatureName)
+                if label.type.WhichOneof("Type") != "stringType":  # described as an array: a whole number
+                    label.type.int64Type.SetInParent()
     if not several:
         spec.description.ClearField("defaultFunctionName")
 
@@ -113,14 +102,9 @@ def _describe_feature(feature: Model_pb2.FeatureDescription, kind: MIL_pb2.Value
         return
     if found is None:
         raise ValueError(f"{feature.name} is no tensor; inputs and outputs must be tensors")
-    array.dataType = _FEATURES.get(found.dtype, _ARRAY.FLOAT32 if found.dtype.startswith("fp") else _ARRAY.INT32)
+    other = _ARRAY.FLOAT32 if found.dtype.startswith("fp") else _ARRAY.INT32
+    array.dataType = _ARRAY.DOUBLE if found.dtype == "fp64" else FEATURES.get(found.dtype, other)
     array.shape.extend([size or 1 for size in found.shape] or [1])
     if not found.is_static:
         for size in found.shape:
             array.shapeRange.sizeRanges.add(lowerBound=size or 1, upperBound=-1 if size is None else size)
-
-
-def _make_label(feature: Model_pb2.FeatureDescription) -> None:
-    """Turn a classifier's label, described as an array, into a whole number unless it is a text."""
-    if feature.type.WhichOneof("Type") != "stringType":
-        feature.type.int64Type.SetInParent()

@@ -13,6 +13,7 @@ leaves uninitialised memory in these eight bytes.
 
 import contextlib
 import os
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -33,26 +34,12 @@ _PIECE_BYTES = 8 << 20
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _MOST_POINTER_BYTES = 1024
 
+_NAMES = (
+    "fp16", "fp32", "uint8", "int8", "bf16", "int16", "uint16", "int4", "uint1", "uint2", "uint4", "uint3", "uint6", "int32",
+    "uint32", "fp8e4m3fn", "fp8e5m2",
+)  # fmt: skip
 # code in the file -> (name as in MIL, bits an element)
-DTYPES = {
-    1: ("fp16", 16),
-    2: ("fp32", 32),
-    3: ("uint8", 8),
-    4: ("int8", 8),
-    5: ("bf16", 16),
-    6: ("int16", 16),
-    7: ("uint16", 16),
-    8: ("int4", 4),
-    9: ("uint1", 1),
-    10: ("uint2", 2),
-    11: ("uint4", 4),
-    12: ("uint3", 3),
-    13: ("uint6", 6),
-    14: ("int32", 32),
-    15: ("uint32", 32),
-    16: ("fp8e4m3fn", 8),
-    17: ("fp8e5m2", 8),
-}
+DTYPES = {code: (name, int(re.findall(r"\d+", name)[0])) for code, name in enumerate(_NAMES, 1)}
 
 
 def refuse_pointer(path: Path, size: int) -> None:
@@ -181,15 +168,10 @@ class BlobWriter:
 
     def add_pieces(self, dtype: int, size: int, padding_bits: int, pieces: Iterator[bytes]) -> int:
         """Write a record of `size` bytes given in pieces and return its offset; `dtype` is a code of DTYPES."""
-        start = self._pad()
-        self._file.write(_RECORD.pack(SENTINEL, dtype, size, start + ALIGNMENT, padding_bits).ljust(ALIGNMENT, b"\0"))
-        for piece in pieces:
-            self._write_all(piece)
-        written = self._file.tell() - start - ALIGNMENT
+        start = self.reserve(dtype, size, padding_bits)
+        written = self.fill(start, pieces)
         if written != size:
             raise ValueError(f"{self.path}: a record announced {size} bytes and brought {written}")
-        self._pad()
-        self.count += 1
         return start
 
     def reserve(self, dtype: int, size: int, padding_bits: int) -> int:
@@ -201,19 +183,15 @@ class BlobWriter:
         self.count += 1
         return start
 
-    def fill(self, offset: int, pieces: Iterable[bytes | np.ndarray]) -> None:
-        """Write the bytes of the record reserved at `offset`."""
-        at = offset + ALIGNMENT
+    def fill(self, offset: int, pieces: Iterable[bytes | np.ndarray]) -> int:
+        """Write the bytes of the record reserved at `offset` and return their number."""
+        start = at = offset + ALIGNMENT
         for piece in pieces:
             view = memoryview(piece if isinstance(piece, bytes) else piece.data)
-            while view:
+            while view:  # a write may take less than it was given
                 written = os.pwrite(self._file.fileno(), view, at)
                 at, view = at + written, view[written:]
-
-    def _write_all(self, piece: bytes) -> None:
-        view = memoryview(piece)
-        while view:  # an unbuffered write may take less than it was given
-            view = view[self._file.write(view) :]
+        return at - start
 
     def _pad(self) -> int:
         position = self._file.tell()
@@ -225,14 +203,10 @@ class BlobWriter:
 
 def blob_values(proto: MIL_pb2.Operation) -> Iterator[MIL_pb2.Value]:
     """Yield every Value message of an Operation that keeps its data in a weight file, nested blocks included, in stable order."""
-    for name in sorted(proto.attributes):
-        value = proto.attributes[name]
-        if value.WhichOneof("value") == "blobFileValue":
-            yield value
-    for name in sorted(proto.inputs):
-        for binding in proto.inputs[name].arguments:
-            if binding.WhichOneof("binding") == "value" and binding.value.WhichOneof("value") == "blobFileValue":
-                yield binding.value
+    values = [proto.attributes[name] for name in sorted(proto.attributes)]
+    bindings = (binding for name in sorted(proto.inputs) for binding in proto.inputs[name].arguments)
+    values += [binding.value for binding in bindings if binding.WhichOneof("binding") == "value"]
+    yield from (value for value in values if value.WhichOneof("value") == "blobFileValue")
     for block in proto.blocks:
         for inner in block.operations:
             yield from blob_values(inner)

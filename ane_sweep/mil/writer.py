@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING
 
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import chain, line, package
-from ane_sweep.mil.element_types import DTYPE_NAMES, DTYPE_NUMBERS
+from ane_sweep.mil.element_types import DTYPE_NAMES, DTYPE_NUMBERS, FEATURES, string_value
 from ane_sweep.mil.graph import Op, Program
-from ane_sweep.mil.proto import FeatureTypes_pb2, MIL_pb2, Model_pb2
+from ane_sweep.mil.proto import MIL_pb2, Model_pb2
 from ane_sweep.mil.weights import BlobWriter, blob_values
-
-_ARRAY = FeatureTypes_pb2.ArrayFeatureType
-_FEATURE_DTYPES = {"fp16": _ARRAY.FLOAT16, "fp32": _ARRAY.FLOAT32, "int32": _ARRAY.INT32, "int8": _ARRAY.INT8}
 
 if TYPE_CHECKING:  # this type stands in proto.pyi alone
     from ane_sweep.mil.proto import Messages
@@ -46,7 +43,8 @@ def write(parts: dict[str, tuple[Program, Chunk]], target: Path) -> None:
             if len(source.description.functions):
                 described = spec.description.functions.add(name=name)
             _describe(program, piece, chain.function_description(source, name), described)
-            _note_outputs(spec, program, name if len(parts) > 1 else "")
+            key = chain.outputs_key(name if len(parts) > 1 else "")
+            spec.description.metadata.userDefined[key] = ",".join(program.outputs)
             _move_weights(program, _add_function(spec, name, program, piece), weights, moved)
     package.write(target, spec)
 
@@ -60,10 +58,6 @@ def _empty_spec(source: Model_pb2.Model) -> Model_pb2.Model:
     for key, value in source.mlProgram.attributes.items():
         spec.mlProgram.attributes[key].CopyFrom(value)
     return spec
-
-
-def _note_outputs(spec: Model_pb2.Model, program: Program, function: str) -> None:
-    spec.description.metadata.userDefined[chain.outputs_key(function)] = ",".join(program.outputs)
 
 
 def _add_function(spec: Model_pb2.Model, name: str, program: Program, piece: Chunk) -> MIL_pb2.Block:
@@ -114,7 +108,7 @@ def _add_feature(program: Program, features: Features, own: dict[str, Model_pb2.
     feature.name = _feature_name(program, name)
     array = feature.type.multiArrayType
     array.shape.extend(size or 0 for size in kind.shape)
-    array.dataType = _FEATURE_DTYPES[line.carrier(program, kind) or kind.dtype]
+    array.dataType = FEATURES[line.carrier(program, kind) or kind.dtype]
     if varying := program.varying.get(name):
         for shape in varying.shapes:
             array.enumeratedShapes.shapes.add().shape.extend(shape)
@@ -170,23 +164,16 @@ def _add_cast(
         parameter += "_"
     names.add(parameter)
     const = block.operations.add(type="const")
-    const.attributes["name"].CopyFrom(_string_value(parameter))
-    const.attributes["val"].CopyFrom(_string_value(dtype))
+    const.attributes["name"].CopyFrom(string_value(parameter))
+    const.attributes["val"].CopyFrom(string_value(dtype))
     const.outputs.add(name=parameter).type.tensorType.dataType = MIL_pb2.STRING
     cast = block.operations.add(type="cast")
-    cast.attributes["name"].CopyFrom(_string_value(f"{made}_cast"))
+    cast.attributes["name"].CopyFrom(string_value(f"{made}_cast"))
     cast.inputs["x"].arguments.add(name=source)
     cast.inputs["dtype"].arguments.add(name=parameter)
     output = cast.outputs.add(name=made)
     output.type.CopyFrom(like)
     output.type.tensorType.dataType = DTYPE_NUMBERS[dtype]
-
-
-def _string_value(text: str) -> MIL_pb2.Value:
-    value = MIL_pb2.Value()
-    value.type.tensorType.dataType = MIL_pb2.STRING
-    value.immediateValue.tensor.strings.values.append(text)
-    return value
 
 
 def _move_weights(

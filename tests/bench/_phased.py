@@ -24,9 +24,9 @@ POINTS = (
     ("pass", "coremltools.converters.mil.mil.passes.graph_pass", "AbstractGraphPass", "__call__"),
     ("program and its weights written", "coremltools.converters.mil.converter", "MILProtoBackend", "__call__"),
     ("package", "coremltools.models.model", "", "_create_mlpackage"),
-    ("program grown", "ane_sweep.worker.grow.program", "Plan", "__init__"),
+    ("program grown", "ane_sweep.worker.grow.program", "GrowthPlan", "__init__"),
     ("weights cast, turned and written, by threads", "ane_sweep.worker.grow.weights", "_Streams", "_fill"),
-    ("weights of all blocks written", "ane_sweep.worker.grow.weights", "", "write"),
+    ("weights of all blocks written", "ane_sweep.worker.grow.weights", "", "grow_package"),
     ("package", "ane_sweep.worker.conversion.packages", "", "make_deterministic"),
 )
 

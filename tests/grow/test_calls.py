@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ane_sweep.worker.grow import calls  # noqa: E402
-from ane_sweep.worker.grow.repeats import Trial  # noqa: E402
+from ane_sweep.worker.grow.repeats import GrowthTrial  # noqa: E402
 from ane_sweep.worker.grow.sequence import Unlike  # noqa: E402
 from tests.grow import strangers  # noqa: E402
 
@@ -19,7 +19,7 @@ BY_WEIGHTS = {
 
 
 def found(net):
-    return calls.find_repeats(net, lambda: (torch.zeros(net.shape),), Trial())
+    return calls.find_repeats(net, lambda: (torch.zeros(net.shape),), GrowthTrial())
 
 
 def made(name: str):

@@ -6,12 +6,12 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from ane_sweep.worker.grow import repeats  # noqa: E402
-from ane_sweep.worker.grow.repeats import Repeat, Trial  # noqa: E402
+from ane_sweep.worker.grow.repeats import GrowthTrial, Repeat  # noqa: E402
 from ane_sweep.worker.grow.sequence import Unlike  # noqa: E402
 
 
 def lists(module: nn.Module) -> list[Repeat]:
-    return list(repeats.find_lists(module, Trial()))
+    return list(repeats.find_lists(module, GrowthTrial()))
 
 
 def linears(count: int, width: int = 4) -> list[nn.Module]:

@@ -131,7 +131,7 @@ def test_an_m6_convolution_has_the_kernel_that_its_study_says():
     held = [int(word, 16) for word in (SAMPLES / "h18g_task.txt").read_text().split()][4:-1]
     held[0] = len(held) << 16
     (found,) = stream.read(memoryview(words(1, 0, 0, 0, *held)), facts.generation(11), None, None)
-    one = tasks.read_task(0, found, "h18g", tasks.Places({}, {}))
+    one = tasks.read_task(0, found, "h18g", {})
     assert (one.operation, one.shape("in"), one.shape("out")) == (
         "convolution or matrix product, then relu",
         "256x16x32",

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from ane_sweep.worker.compress import settings, streaming
 from ane_sweep.worker.compress.palettes import Group, Palettes
 from ane_sweep.worker.compress.settings import Resolved, Weight
 from ane_sweep.worker.conversion.packages import count_float_numbers
+from ane_sweep.worker.patches import replace_attributes
+from ane_sweep.worker.pymil import PymilProgram
 
 Keep = Callable[[np.ndarray], np.ndarray]
 PRUNED, TABLE = "_sparsified", "_palettized"  # what coremltools adds to the name of a constant that it compresses
@@ -35,31 +38,27 @@ class Compression(AbstractGraphPass):
         self.resolved = Resolved({}, {}, {}, [])
         self.numbers = 0
 
-    def apply(self, prog: Any) -> None:
+    def apply(self, prog: PymilProgram) -> None:
         weights = settings.list_weights(prog)
         self.numbers = count_float_numbers(prog)
         self.resolved = settings.resolve(weights, self.recipe, self.bits)
-        chosen = [(weight, self.resolved.settings[weight.name]) for weight in weights if self._takes(weight)]
+        known = self.resolved.settings
+        chosen = [(weight, known[weight.name]) for weight in weights if weight.name in known]
         sparse = {w.name: _make_pruning_config(s) for w, s in chosen if s.get("sparsity") is not None}
         _run_pass(Prune, sparse, prog, joint=False)
+        tables = sorted(((w, s) for w, s in chosen if s["kind"] == "palettized"), key=lambda one: one[0].name in sparse)
+        scaled = _divide_by_scales([w for w, s in chosen if s.get("per_channel_scale")], prog, self.keep)
+        self.palettes.prepare(self._groups(tables, scaled, prog), max((w.value.size for w, _ in tables), default=0))
         for kind, make, through in (
-            ("palettized", self._palettizing, official.palettize_weights),
-            ("linear", lambda setting: _make_quantizing_config(setting), official.linear_quantize_weights),
+            ("palettized", self._make_palettizing_config, official.palettize_weights),
+            ("linear", _make_quantizing_config, official.linear_quantize_weights),
         ):
             configs = {w.name: make(s) for w, s in chosen if s["kind"] == kind}
-            if kind == "palettized":
-                scaled = _divide_by_scales([w for w, s in chosen if s.get("per_channel_scale")], prog, self.keep)
-                asked = sorted(((w, s) for w, s in chosen if s["kind"] == kind), key=lambda one: one[0].name in sparse)
-                most = max((w.value.size for w, _ in asked), default=0)
-                self.palettes.prepare(self._groups(asked, scaled, prog), most)
             _run_pass(through, {n: c for n, c in configs.items() if n not in sparse}, prog, joint=False)
             _run_pass(through, {n + PRUNED: c for n, c in configs.items() if n in sparse}, prog, joint=True)
         _multiply_back(scaled, prog)
 
-    def _takes(self, weight: Weight) -> bool:
-        return weight.name in self.resolved.settings
-
-    def _palettizing(self, setting: recipes.Recipe) -> Any:
+    def _make_palettizing_config(self, setting: recipes.Recipe) -> object:
         how = {"mode": "uniform", "nbits": setting["bits"]}
         if setting["mode"] == "kmeans":
             joint = setting["sparsity"] is not None
@@ -69,7 +68,7 @@ class Compression(AbstractGraphPass):
         )
 
     def _groups(
-        self, chosen: list[tuple[Weight, recipes.Recipe]], scales: dict[str, np.ndarray], prog: Any
+        self, chosen: list[tuple[Weight, recipes.Recipe]], scales: dict[str, np.ndarray], prog: PymilProgram
     ) -> Iterator[Group]:
         """Return the groups for which coremltools will request a table, in its order; errors weigh as their scales do."""
         now = _index_ops(prog)
@@ -77,12 +76,12 @@ class Compression(AbstractGraphPass):
             if setting["mode"] == "kmeans":
                 joint = setting["sparsity"] is not None
                 op = now[weight.name + PRUNED * joint]
-                value = op.materialized_val_inference() if joint else op.outputs[0].val
+                value = op.materialized_val_inference() if joint else np.asarray(op.outputs[0].val)
                 parts = settings.split_groups(weight, setting, value)
-                counts: list[Any] = [None] * len(parts)
+                counts: list[np.ndarray] = []
                 if weight.name in scales:
                     counts = settings.split_groups(weight, setting, np.square(scales[weight.name], dtype=np.float64))
-                yield from ((part, setting["bits"], joint, count) for part, count in zip(parts, counts))
+                yield from ((part, setting["bits"], joint, count) for part, count in zip_longest(parts, counts))
 
 
 @register_pass(namespace="ane_sweep")
@@ -94,18 +93,20 @@ class Prune(official.prune_weights):
     """
 
     @staticmethod
-    def compress_by_magnitude(val: Any, target_sparsity: float, block_size: Any = None, dim: Any = None) -> Any:
+    def compress_by_magnitude(
+        val: np.ndarray, target_sparsity: float, block_size: object = None, dim: object = None
+    ) -> object:
         size = np.abs(val)
         last = min(max(round(target_sparsity * val.size), 1), val.size) - 1
         threshold = np.partition(size.reshape(-1), last)[last]
         return official.prune_weights._produce_sparse_param(np.where(size <= threshold, val.dtype.type(0), val))
 
 
-def _index_ops(prog: Any) -> dict[str, Any]:
+def _index_ops(prog: PymilProgram) -> dict[str, Any]:
     return {op.name: op for function in prog.functions.values() for op in function.operations}
 
 
-def _divide_by_scales(weights: list[Weight], prog: Any, keep: Keep) -> dict[str, np.ndarray]:
+def _divide_by_scales(weights: list[Weight], prog: PymilProgram, keep: Keep) -> dict[str, np.ndarray]:
     """Divide each weight by the largest magnitude of its output channel; return the scales by name.
 
     coremltools' own enable_per_channel_scale takes them along the input channels instead (its documentation says
@@ -121,7 +122,7 @@ def _divide_by_scales(weights: list[Weight], prog: Any, keep: Keep) -> dict[str,
     return found
 
 
-def _multiply_back(scales: dict[str, np.ndarray], prog: Any) -> None:
+def _multiply_back(scales: dict[str, np.ndarray], prog: PymilProgram) -> None:
     """Multiply by the scales again after each table.
 
     For targets before iOS26 coremltools then swaps table and scales, which takes a table per channel.
@@ -140,14 +141,13 @@ def _multiply_back(scales: dict[str, np.ndarray], prog: Any) -> None:
         )
 
 
-def _make_pruning_config(setting: recipes.Recipe) -> Any:
+def _make_pruning_config(setting: recipes.Recipe) -> object:
     zeros = recipes.parse_sparsity(setting["sparsity"])
-    if isinstance(zeros, float):
-        return cto.OpMagnitudePrunerConfig(target_sparsity=zeros, weight_threshold=0)
-    return cto.OpMagnitudePrunerConfig(n_m_ratio=zeros, weight_threshold=0)
+    amount = {"target_sparsity": zeros} if isinstance(zeros, float) else {"n_m_ratio": zeros}
+    return cto.OpMagnitudePrunerConfig(**amount, weight_threshold=0)
 
 
-def _make_quantizing_config(setting: recipes.Recipe) -> Any:
+def _make_quantizing_config(setting: recipes.Recipe) -> object:
     return cto.OpLinearQuantizerConfig(
         mode={"symmetric": "linear_symmetric", "asymmetric": "linear"}[setting["mode"]],
         dtype=f"int{setting['bits']}",
@@ -157,7 +157,7 @@ def _make_quantizing_config(setting: recipes.Recipe) -> Any:
     )
 
 
-def _run_pass(kind: Any, configs: dict[str, Any], prog: Any, *, joint: bool) -> None:
+def _run_pass(kind: Any, configs: dict[str, object], prog: PymilProgram, *, joint: bool) -> None:
     if configs:
         step = kind(cto.OptimizationConfig(op_name_configs=configs))
         step.joint_compression = joint
@@ -176,9 +176,10 @@ def load(path: Path) -> MLModel:
     return MLModel(str(path), skip_model_load=True)
 
 
-def load_program(path: Path) -> Any:
+def load_program(path: Path) -> PymilProgram:
     """Read a package as coremltools' program, with every weight in memory."""
-    return _apply_graph_pass(load(path), [], return_pymil_prog=True)
+    program: PymilProgram = _apply_graph_pass(load(path), [], return_pymil_prog=True)
+    return program
 
 
 def quantize_activations(model: MLModel, ranges: dict[str, dict[str, float]]) -> MLModel:
@@ -189,12 +190,8 @@ def quantize_activations(model: MLModel, ranges: dict[str, dict[str, float]]) ->
     config = cto.OptimizationConfig(
         global_config=cto.OpLinearQuantizerConfig(mode="linear_symmetric"), op_type_configs={"add": None}
     )
-    before = module._get_activation_calibration_stats
-    module._get_activation_calibration_stats = lambda *_: found
-    try:
+    with replace_attributes([(module, "_get_activation_calibration_stats", lambda *_: found)]):
         return cto.linear_quantize_activations(model, config, [])
-    finally:
-        module._get_activation_calibration_stats = before
 
 
 @contextmanager

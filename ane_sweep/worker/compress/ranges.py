@@ -2,22 +2,21 @@
 
 That needs `predict`: without Core ML the drop-in replacement provides it."""
 
-import contextlib
-from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ane_sweep import coreml_anywhere
 from ane_sweep.errors import Unavailable
+from ane_sweep.worker.patches import replace_attributes
 
 Ranges = dict[str, dict[str, float]]
 
 
 def measure(path: Path, samples: list[dict[str, np.ndarray]]) -> Ranges:
     """Return {tensor: {"rmin", "rmax"}} over all samples, inputs included."""
-    with contextlib.suppress(Unavailable):  # a Mac: Core ML itself predicts
+    with suppress(Unavailable):  # a Mac: Core ML itself predicts
         coreml_anywhere.install()
     from coremltools.models import MLModel
     from coremltools.optimize.coreml.experimental import _post_training_quantization as official
@@ -27,26 +26,24 @@ def measure(path: Path, samples: list[dict[str, np.ndarray]]) -> Ranges:
     return {name: {end: float(value) for end, value in sorted(found[name].items())} for name in sorted(found)}
 
 
-@contextlib.contextmanager
-def _merge_ranges() -> Iterator[None]:
+def _merge_ranges() -> AbstractContextManager[None]:
     """Let ranges grow from sample to sample inside this context.
 
     coremltools 9.0 overwrites a tensor's range before it compares with it, so that only the last sample would count.
     """
     from coremltools.optimize.coreml.experimental import _model_debugger, _post_training_quantization
 
-    def grow(ranges: Any, name: str, value: Any) -> None:
-        values = np.asarray(value)
-        known = ranges[name]
+    def grow(name: str, value: object, ranges: Ranges) -> None:
+        values, known = np.asarray(value), ranges[name]
         known["rmin"] = min(known.get("rmin", np.inf), float(values.min()))
         known["rmax"] = max(known.get("rmax", -np.inf), float(values.max()))
 
-    debugger, before = _model_debugger.ModelDebugger, _post_training_quantization._update_tensor_range
-    recorded = debugger.__dict__["record_intermediate_output"]
-    debugger.record_intermediate_output = staticmethod(lambda value, name, ranges: grow(ranges, name, value))
-    _post_training_quantization._update_tensor_range = lambda name, value, ranges: grow(ranges, name, value)
-    try:
-        yield
-    finally:
-        debugger.record_intermediate_output = recorded
-        _post_training_quantization._update_tensor_range = before
+    patches = [
+        (
+            _model_debugger.ModelDebugger,
+            "record_intermediate_output",
+            staticmethod(lambda value, name, to: grow(name, value, to)),
+        ),
+        (_post_training_quantization, "_update_tensor_range", grow),
+    ]
+    return replace_attributes(patches)

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
 
 import numpy as np
 
 from ane_sweep.bridge import recipes
+from ane_sweep.worker.pymil import PymilProgram
 
 _PIECE = 1 << 20
 _STRUCTURED = {"conv", "linear"}  # where coremltools 9.0 prunes n of m
@@ -46,7 +46,7 @@ class Resolved:
     doubts: list[str]
 
 
-def list_weights(program: Any) -> list[Weight]:
+def list_weights(program: PymilProgram) -> list[Weight]:
     """List the float constants of rank 2 and more in a coremltools program, in order."""
     from coremltools.optimize import _utils
 
@@ -67,13 +67,17 @@ def resolve(weights: list[Weight], recipe: recipes.Recipe, bits: dict[str, int] 
     """Return the setting of each weight. `bits`: those of a mixed recipe by name."""
     done = Resolved({}, {}, {}, _find_unmatched(weights, recipe))
     for weight in weights:
-        setting = {name: value for name, value in recipe.items() if name not in ("skip", "overrides", "activations")}
-        for override in recipe["overrides"]:
-            if weight.matches(override["match"]):
-                setting = {name: value for name, value in override.items() if name != "match"}
+        own = [override for override in recipe["overrides"] if weight.matches(override["match"])]
+        source = own[-1] if own else recipe
+        setting = {name: source[name] for name in source if name not in ("match", "skip", "overrides", "activations")}
         if recipe["kind"] == "mixed":
-            own = {"bits": (bits or {}).get(weight.name, 0), "min_elements": recipe["min_elements"]}
-            setting = {**recipes.FIELDS["palettized"], "kind": "palettized", **own}
+            width = (bits or {}).get(weight.name, 0)
+            setting = {
+                **recipes.FIELDS["palettized"],
+                "kind": "palettized",
+                "bits": width,
+                "min_elements": recipe["min_elements"],
+            }
         if reason := _explain_exclusion(weight, recipe, setting["min_elements"]):
             done.left[weight.name] = reason
             continue
@@ -105,17 +109,13 @@ def _explain_exclusion(weight: Weight, recipe: recipes.Recipe, least: int) -> st
         return f"{weight.value.size} numbers are fewer than min_elements={least}"
     if weight.inputs is None or weight.outputs is None:
         return "its readers disagree on which axis holds the channels"
-    low, high = weight.value.min(), weight.value.max()
+    low, high, numbers = weight.value.min(), weight.value.max(), weight.value.reshape(-1)
     if not np.isfinite(low) or not np.isfinite(high):
         return "it holds values that are not finite"
-    if _has_only(low, high, weight.value.reshape(-1)):
+    parts = (numbers[start : start + _PIECE] for start in range(0, numbers.size, _PIECE))
+    if all(((part == low) | (part == high)).all() for part in parts):
         return "it is a mask of two values"
     return None
-
-
-def _has_only(low: np.floating, high: np.floating, numbers: np.ndarray) -> bool:
-    parts = (numbers[start : start + _PIECE] for start in range(0, numbers.size, _PIECE))
-    return all(((part == low) | (part == high)).all() for part in parts)
 
 
 def _fit(weight: Weight, setting: recipes.Recipe) -> tuple[recipes.Recipe, str | None]:

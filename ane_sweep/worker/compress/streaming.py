@@ -22,7 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from ane_sweep.mil.proto import MIL_pb2
 from ane_sweep.mil.weights import BlobFile
+from ane_sweep.worker.patches import replace_attributes
 
 LEAST_BYTES = 1 << 16  # smaller arrays stay in memory
 SLAB_NUMBERS = 1 << 20
@@ -42,8 +44,9 @@ class Scratch:
         """Move an array to the file; return it as a read-only view."""
         if array.nbytes < LEAST_BYTES or _is_mapped(array):
             return array
-        for piece in _pieces(np.ascontiguousarray(array)):
-            self._file.write(piece)
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        for start in range(0, flat.size, 8 << 20):
+            self._file.write(flat[start : start + (8 << 20)].data)
         self._file.flush()
         held = mmap.mmap(self._file.fileno(), array.nbytes, prot=mmap.PROT_READ, offset=self._end)
         self._maps.append(held)
@@ -53,10 +56,9 @@ class Scratch:
 
     def weight(self, path: str, offset: int, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
         """Return a weight as a view into its weight file."""
-        source = self._sources.get(path)
-        if source is None:
-            source = self._sources[path] = BlobFile(Path(path))
-        return source.payload(offset).view(dtype).reshape(shape)
+        if path not in self._sources:
+            self._sources[path] = BlobFile(Path(path))
+        return self._sources[path].payload(offset).view(dtype).reshape(shape)
 
     def give_back(self) -> None:
         """Release the pages that reading has brought in; their content is still in the files."""
@@ -71,33 +73,26 @@ def _is_mapped(array: object) -> bool:
     return isinstance(array.obj if isinstance(array, memoryview) else array, mmap.mmap)
 
 
-def _pieces(array: np.ndarray) -> Iterator[memoryview]:
-    flat = array.reshape(-1).view(np.uint8)
-    for start in range(0, flat.size, 8 << 20):
-        yield flat[start : start + (8 << 20)].data
-
-
 @contextmanager
 def stream_weights() -> Iterator[Scratch]:
     """Patch coremltools inside this context. Not thread-safe: a process compresses one program at a time."""
-    scratch, undo = Scratch(), []
-    try:
-        for module, owner, name, make in PATCHES:
-            found: Any = importlib.import_module(module)
-            found = getattr(found, owner, None) if owner else found
-            original = vars(found).get(name) if found is not None else None
-            if original is not None:
-                undo.append((found, name, original))
-                setattr(found, name, make(original, scratch))
+    scratch = Scratch()
+    with replace_attributes(_list_changes(scratch)):
         yield scratch
-    finally:
-        for found, name, original in reversed(undo):
-            setattr(found, name, original)
 
 
-def _make_loader(original: Any, scratch: Scratch) -> Callable[..., Any]:
+def _list_changes(scratch: Scratch) -> Iterator[tuple[object, str, object]]:
+    for module, owner, name, make in PATCHES:
+        found: object = importlib.import_module(module)
+        found = getattr(found, owner, None) if owner else found
+        original = vars(found).get(name) if found is not None else None
+        if original is not None:
+            yield found, name, make(original, scratch)
+
+
+def _make_loader(original: Callable[..., object], scratch: Scratch) -> object:
     # coremltools reads through three copies: the reader's, bytes, an array.
-    def load_value(context: Any, spec: Any) -> Any:
+    def load_value(context: Any, spec: MIL_pb2.Value) -> object:
         if spec.WhichOneof("value") == "blobFileValue":
             from coremltools.converters.mil.frontend.milproto.helper import proto_to_types
             from coremltools.converters.mil.mil import types
@@ -113,26 +108,26 @@ def _make_loader(original: Any, scratch: Scratch) -> Callable[..., Any]:
     return load_value
 
 
-def _make_transform(original: Any, scratch: Scratch) -> Callable[..., None]:
-    def transform_op(self: Any, op: Any) -> None:
+def _make_transform(original: Callable[..., object], scratch: Scratch) -> object:
+    def transform_op(self: object, op: object) -> None:
         original(self, op)
         scratch.give_back()
 
     return transform_op
 
 
-def _make_constant(original: Any, scratch: Scratch) -> Any:
-    def add_const(cls: Any, val: Any, name: str, before_op: Any) -> Any:
+def _make_constant(original: Any, scratch: Scratch) -> object:
+    def add_const(cls: object, val: object, name: str, before_op: object) -> object:
         return original.__func__(cls, scratch.keep(val) if isinstance(val, np.ndarray) else val, name, before_op)
 
     return classmethod(add_const)
 
 
-def _make_sparse(original: Any, scratch: Scratch) -> Any:
+def _make_sparse(original: object, scratch: Scratch) -> object:
     # Its own makes eight bytes of each number, twice, to pack one bit.
     from coremltools.optimize import _utils
 
-    def produce(val: np.ndarray) -> Any:
+    def produce(val: np.ndarray) -> object:
         flat, step = val.reshape(-1), SLAB_NUMBERS // 8 * 8
         parts = [flat[start : start + step] for start in range(0, flat.size, step)]
         there = [part != 0 for part in parts]
@@ -145,8 +140,13 @@ def _make_sparse(original: Any, scratch: Scratch) -> Any:
     return staticmethod(produce)
 
 
-def _make_slabs(original: Any, scratch: Scratch) -> Callable[..., Any]:
-    def compute_qparams_by_dtype(weight: np.ndarray, dtype: Any, mode: str, block_sizes: list[int]) -> Any:
+Parameters = tuple[np.ndarray, np.ndarray, np.ndarray | None]  # numbers, scales, offsets
+
+
+def _make_slabs(original: Callable[..., Parameters | None], scratch: Scratch) -> object:
+    def compute_qparams_by_dtype(
+        weight: np.ndarray, dtype: object, mode: str, block_sizes: list[int]
+    ) -> Parameters | None:
         """Return numbers, scales, and offsets or None, computed in slabs that cut no block."""
         axis = next((axis for axis, size in enumerate(block_sizes) if size > 0), None)
         if axis is None or weight.shape[axis] % block_sizes[axis] or weight.size <= SLAB_NUMBERS:
@@ -156,33 +156,29 @@ def _make_slabs(original: Any, scratch: Scratch) -> Callable[..., Any]:
         edges = [blocks * index // count * block_sizes[axis] for index in range(count + 1)]
         cuts = [(slice(None),) * axis + (slice(start, stop),) for start, stop in pairwise(edges)]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            parts = list(pool.map(lambda cut: original(weight[cut], dtype, mode, block_sizes), cuts))
-        if any(part is None for part in parts):
+            results = list(pool.map(lambda cut: original(weight[cut], dtype, mode, block_sizes), cuts))
+        parts = [part for part in results if part is not None]
+        if len(parts) < len(results):
             return None
-        data, scales, offsets = zip(*parts)
-        joined = None if offsets[0] is None else np.concatenate(offsets, axis)
-        return _join(data, axis), np.concatenate(scales, axis), joined
+        numbers, scales = (np.concatenate([part[which] for part in parts], axis) for which in (0, 1))
+        offsets = [part[2] for part in parts if part[2] is not None]
+        # np.concatenate drops the dtype's metadata: how many bits of each byte count
+        return numbers.view(parts[0][0].dtype), scales, np.concatenate(offsets, axis) if offsets else None
 
     return compute_qparams_by_dtype
 
 
-def _join(parts: tuple[np.ndarray, ...], axis: int) -> np.ndarray:
-    """Concatenate and keep the dtype, whose metadata (how many bits of each byte count) np.concatenate drops."""
-    joined: np.ndarray = np.concatenate(parts, axis).view(parts[0].dtype)
-    return joined
-
-
-def _make_writer(original: Any, scratch: Scratch) -> Callable[..., int]:
+def _make_writer(original: Callable[..., int], scratch: Scratch) -> object:
     # It copies each weight three times on its way: flattened, as bytes, in order.
     def offset_by_writing(var: Any, writer: Any) -> int:
         value = var.val
         if value.dtype == np.float16:
-            offset = writer.write_fp16_data(np.ascontiguousarray(value).reshape(-1).view(np.uint16))
+            offset: int = writer.write_fp16_data(np.ascontiguousarray(value).reshape(-1).view(np.uint16))
         else:
             offset = original(var, writer)
         if value.nbytes >= LEAST_BYTES:
             scratch.give_back()
-        return int(offset)
+        return offset
 
     return offset_by_writing
 

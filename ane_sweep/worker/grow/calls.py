@@ -11,10 +11,10 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 from ane_sweep import native_errors
 from ane_sweep.errors import StageError
 from ane_sweep.worker.grow import reading, repeats
-from ane_sweep.worker.grow.repeats import MOST_PERIOD, Repeat, Trial
+from ane_sweep.worker.grow.repeats import MOST_PERIOD, GrowthTrial, Repeat
 from ane_sweep.worker.grow.sequence import Item, Unlike, find_growth, grow_sequence
 from ane_sweep.worker.models import _cache, _lazy
 
@@ -30,21 +30,21 @@ Examples = Callable[[], tuple[Tensor, ...]]
 Look = Callable[..., list[Item]]  # returns the calls of the module in its present state
 
 
-def find_repeats(module: nn.Module, examples: Examples, trial: Trial) -> list[Repeat]:
+def find_repeats(module: nn.Module, examples: Examples, trial: GrowthTrial) -> list[Repeat]:
     """Return the lists that repeat and save time. Raises Unlike if there are none, or the module needs numbers to run."""
 
     def look(on_meta: bool, it: str = "it") -> list[Item]:
         return list_calls(module, examples(), it, on_meta)
 
-    with suppress(Unlike):
-        return _choose_repeats(module, partial(look, True), trial)
-    return _choose_repeats(module, partial(look, False), trial)
-
-
-def _choose_repeats(module: nn.Module, look: Look, trial: Trial) -> list[Repeat]:
     candidates = list(repeats.find_lists(module, trial))
     if not candidates:
         raise Unlike(f"it has no list of {repeats.LEAST_BLOCKS} blocks or more that look alike")
+    with suppress(Unlike):
+        return _choose_repeats(module, partial(look, True), trial, candidates)
+    return _choose_repeats(module, partial(look, False), trial, candidates)
+
+
+def _choose_repeats(module: nn.Module, look: Look, trial: GrowthTrial, candidates: list[Repeat]) -> list[Repeat]:
     worth = (lambda lists: lists) if trial.always else repeats.select_worthwhile
     chosen, whole = worth(candidates), look()
     with suppress(Unlike):  # mostly all repeat one by one: then all but one run is of few blocks
@@ -109,7 +109,7 @@ def list_calls(module: nn.Module, inputs: tuple[Tensor, ...], it: str = "it", on
     device = torch.device("meta" if on_meta else "cpu")
     with nullcontext() if on_meta else FakeTensorMode(allow_non_fake_inputs=True):
         parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
-        writer = _Writer(set(module.names) if isinstance(module, _cache.PerLayer) else set())
+        writer = _CallRecorder(set(module.names) if isinstance(module, _cache.PerLayer) else set())
 
         def empty(name: str, tensor: Tensor) -> Tensor:
             held = tensor
@@ -122,7 +122,7 @@ def list_calls(module: nn.Module, inputs: tuple[Tensor, ...], it: str = "it", on
             writer.held[id(held)] = name
             return held
 
-        given = [_without_numbers(one, device) for one in inputs]
+        given = [_empty_input(one, device) for one in inputs]
         writer.made = {id(one): (0, index, 0) for index, one in enumerate(given)}
         try:
             with (
@@ -151,14 +151,14 @@ def _explain_failure(error: BaseException, it: str) -> Unlike:
     )
 
 
-def _without_numbers(value: Tensor, device: torch.device) -> Tensor:
+def _empty_input(value: Tensor, device: torch.device) -> Tensor:
     """Return an empty tensor of the same shape; a single whole number keeps its value, as it is a position in a window."""
     if value.numel() == 1 and not value.dtype.is_floating_point:
         return torch.tensor(value.tolist(), dtype=value.dtype)
     return torch.empty(value.shape, dtype=value.dtype, device=device)
 
 
-class _Writer(TorchDispatchMode):
+class _CallRecorder(TorchDispatchMode):
     """A recorder of torch calls as items. `held`: names of the module's tensors by id; `states`: names it may write to."""
 
     def __init__(self, states: set[str]):
@@ -167,14 +167,16 @@ class _Writer(TorchDispatchMode):
         self.held: dict[int, str] = {}
         self.calls: list[Item] = []
         self.made: dict[int, tuple[int, int, int]] = {}
-        self.alive: list[Any] = []  # so that an id stays its own
+        self.alive: list[object] = []  # so that an id stays its own
         self.digests: dict[int, str] = {}
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
         named = kwargs or {}
         call = self.item(str(func), (args, named), tuple(named))
-        if func._schema.is_mutable:
-            self._refuse_to_change(args)
+        if func._schema.is_mutable and (name := self.held.get(id(args[0]) if args else 0)) not in (None, *self.states):
+            raise Unlike(f"it changes {name} as it runs")  # the trace that follows would depend on the runs before it
         result = func(*args, **named)
         self.alive.append((args, named, result))
         for output, one in enumerate(tree_leaves(result)):
@@ -183,20 +185,21 @@ class _Writer(TorchDispatchMode):
         self.calls.append(call)
         return result
 
-    def item(self, what: str, given: Any, more: tuple[str, ...] = ()) -> Item:
-        said, names, reads = [], [], []
+    def item(self, what: str, given: object, more: tuple[str, ...] = ()) -> Item:
+        """Return a call as an item: `given` are its arguments, `more` the names of those given by name."""
+        texts, names, reads = [], [], []
         for value in tree_leaves(given):
             if not isinstance(value, Tensor):
-                said.append(repr(value))
+                texts.append(repr(value))
             elif id(value) in self.made:
-                said.append("made")
+                texts.append("made")
                 reads.append(self.made[id(value)])
             elif id(value) in self.held and value.dtype.is_floating_point:
-                said.append(f"own {list(value.shape)}")
+                texts.append(f"own {list(value.shape)}")
                 names.append(self.held[id(value)])
             else:
-                said.append(self._digest(value))
-        return Item((what, more, tuple(said)), tuple(names), tuple(reads))
+                texts.append(self._digest(value))
+        return Item((what, more, tuple(texts)), tuple(names), tuple(reads))
 
     def without_numbers(self, value: Tensor) -> Tensor:
         """Return the tensor on the meta device, and remember the digest of its numbers for items."""
@@ -204,12 +207,6 @@ class _Writer(TorchDispatchMode):
         self.digests[id(empty)] = self._digest(value)
         self.alive.append(empty)
         return empty
-
-    def _refuse_to_change(self, args: Any) -> None:
-        """Raise Unlike if a call changes the module: the trace that follows would depend on the number of runs before it."""
-        name = self.held.get(id(args[0])) if args else None
-        if name is not None and name not in self.states:
-            raise Unlike(f"it changes {name} as it runs")
 
     def _digest(self, value: Tensor) -> str:
         """Return a text that identifies the numbers of a tensor that the module does not hold as its own float."""

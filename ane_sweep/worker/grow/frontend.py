@@ -8,37 +8,31 @@ import numpy as np
 import torch
 
 from ane_sweep.worker.grow import reading, recipes
+from ane_sweep.worker.grow.recipes import Origin
+from ane_sweep.worker.grow.repeats import name_tensors
+from ane_sweep.worker.patches import replace_attributes
+
+Function = Callable[..., object]
+Place = tuple[int, tuple[int, ...], tuple[int, ...]]  # address, shape, strides
 
 
 class _Known:
-    """The recipes of tensors, by address, shape and strides."""
+    """The recipes of tensors, by their place."""
 
     def __init__(self, module: torch.nn.Module):
-        self.recipes: dict[Any, Any] = {}
+        self.recipes: dict[Place, Origin] = {}
         self.alive: list[torch.Tensor] = []  # so that no address is used twice
-        self.away: dict[Any, Any] = {}  # arrays that torch was given, until they are a constant again
-        tensors = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
-        for name, tensor in tensors:
+        self.away: dict[Place, object] = {}  # arrays that torch was given, until they are a constant again
+        for name, tensor in name_tensors(module).items():
             self.recipes.setdefault(_place(tensor), recipes.Leaf(name))
 
-    def find_recipe(self, tensor: Any) -> Any:
-        real = isinstance(tensor, torch.Tensor) and tensor.is_floating_point()
-        return self.recipes.get(_place(tensor)) if real else None
-
-    def lend(self, tensor: torch.Tensor, array: Any) -> None:
-        """Remember the recipe of a tensor: torch returns the same memory if a cast changes no number."""
-        self.alive.append(tensor)
-        self.recipes[_place(tensor)] = recipes.recipe_of(array)
-        self.away[_place(tensor)] = array
-
-    def take_back(self, tensor: torch.Tensor) -> Any:
-        recipe = self.find_recipe(tensor)
-        if recipe is not None:
-            self.away.pop(_place(tensor), None)
-        return recipe
+    def find_recipe(self, tensor: object) -> Origin | None:
+        if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
+            return self.recipes.get(_place(tensor))
+        return None
 
 
-def _place(tensor: torch.Tensor) -> Any:
+def _place(tensor: torch.Tensor) -> Place:
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
 
 
@@ -50,7 +44,7 @@ def remember_tensors(module: torch.nn.Module) -> Iterator[None]:
     from coremltools.converters.mil.mil.passes.defs import optimize_conv
 
     known = _Known(module)
-    patches = (
+    patches = [
         (TorchConverter, "_add_const", _wrap_add_const(known, TorchConverter._add_const, Builder.const)),
         (torch, "tensor", _wrap_torch_tensor(known, torch.tensor)),
         (torch.jit, "trace", reading.refuse_reading(torch.jit.trace)),
@@ -59,20 +53,14 @@ def remember_tensors(module: torch.nn.Module) -> Iterator[None]:
             (one, "apply", _fold_by_channel(one.apply))
             for one in (optimize_conv.fuse_conv_batchnorm, optimize_conv.fuse_conv_scale)
         ),
-    )
-    undo = [(owner, name, vars(owner)[name]) for owner, name, _ in patches]
-    try:
-        for owner, name, made in patches:
-            setattr(owner, name, made)
+    ]
+    with replace_attributes(patches):
         yield
-        recipes.observe(list(known.away.values()))
-    finally:
-        for owner, name, original in undo:
-            setattr(owner, name, original)
+        recipes.observe(*known.away.values())
 
 
-def _wrap_add_const(known: _Known, original: Callable[..., Any], const: Callable[..., Any]) -> Callable[..., Any]:
-    def add(self: Any, name: str, val: Any) -> None:
+def _wrap_add_const(known: _Known, original: Function, const: Function) -> Function:
+    def add(self: Any, name: str, val: torch.Tensor) -> None:
         leaf = known.find_recipe(val)
         if leaf is None:
             original(self, name, val)
@@ -82,33 +70,40 @@ def _wrap_add_const(known: _Known, original: Callable[..., Any], const: Callable
     return add
 
 
-def _wrap_torch_tensor(known: _Known, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return torch.tensor so that its results remember recipes, since the frontend casts constants by way of torch."""
+def _wrap_torch_tensor(known: _Known, original: Callable[..., torch.Tensor]) -> Function:
+    """Return torch.tensor so that its results remember recipes, since the frontend casts constants by way of torch.
 
-    def tensor(data: Any, *given: Any, **named: Any) -> torch.Tensor:
-        made: torch.Tensor = original(data, *given, **named)
-        if recipes.recipe_of(data) is not None:
-            known.lend(made, data)
+    torch returns the same memory if a cast changes no number.
+    """
+
+    def tensor(data: object, *given: object, **named: object) -> torch.Tensor:
+        made = original(data, *given, **named)
+        if (recipe := recipes.recipe_of(data)) is not None:
+            known.alive.append(made)
+            known.recipes[_place(made)] = recipe
+            known.away[_place(made)] = data
         return made
 
     return tensor
 
 
-def _wrap_const(known: _Known, original: Callable[..., Any]) -> Callable[..., Any]:
-    def const(**named: Any) -> Any:
+def _wrap_const(known: _Known, original: Function) -> Function:
+    def const(**named: object) -> object:
         value = named.get("val")
         if known.alive and type(value) is np.ndarray and value.dtype == np.float32 and value.flags.writeable:
-            recipe = known.take_back(torch.from_numpy(value))
-            named |= {"val": recipes.traced(value, recipe)} if recipe is not None else {}
+            tensor = torch.from_numpy(value)
+            if (recipe := known.find_recipe(tensor)) is not None:
+                known.away.pop(_place(tensor), None)
+                named["val"] = recipes.traced(value, recipe)
         return original(**named)
 
     return const
 
 
-def _fold_by_channel(original: Callable[..., Any]) -> Callable[..., Any]:
+def _fold_by_channel(original: Function) -> Function:
     """Return a pass, which folds norms and scales into a convolution a channel at a time, so that it keeps recipes."""
 
-    def apply(self: Any, program: Any) -> None:
+    def apply(self: object, program: object) -> None:
         with recipes.remember_single_numbers():
             original(self, program)
 

@@ -9,21 +9,16 @@ computed again for each block and must be equal.
 import re
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ane_sweep.worker.grow import recipes, repeats
+from ane_sweep.worker.grow.recipes import Origin
 from ane_sweep.worker.grow.repeats import Repeat
 from ane_sweep.worker.grow.sequence import Unlike
 from ane_sweep.worker.models import _lazy
-
-
-def name_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Return the module's parameters and buffers under each of their names."""
-    return dict([*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)])
 
 
 class Differing:
@@ -31,7 +26,7 @@ class Differing:
 
     def __init__(self, module: nn.Module, lists: list[Repeat]):
         self.lists = lists
-        self.held = name_tensors(module)
+        self.held = repeats.name_tensors(module)
         _refuse_one_name(self.held)
         self.names = {name for alike in self._alike() if not self._are_equal(alike) for name in alike}
 
@@ -50,7 +45,7 @@ class Differing:
             raise Unlike(f"it has no {missing[0]}")
         if not self.held[names[0]].is_floating_point():
             return True  # whole numbers are compared where the module is run
-        first = _lazy.materialise(self.held[names[0]])
+        first: Tensor = _lazy.materialise(self.held[names[0]])
         return all(
             self.held[name] is self.held[names[0]] or _are_same_bits(_lazy.materialise(self.held[name]), first)
             for name in names
@@ -58,7 +53,8 @@ class Differing:
 
     def read_real(self, name: str) -> np.ndarray:
         """Return the numbers of a tensor of the whole module."""
-        return _lazy.materialise(self.held[name]).detach().numpy()
+        numbers: np.ndarray = _lazy.materialise(self.held[name]).detach().numpy()
+        return numbers
 
     def read_changed(self, name: str) -> np.ndarray:
         """Return changed numbers for a tensor that differs, equal on every call, and the real numbers of any other tensor."""
@@ -66,13 +62,15 @@ class Differing:
 
     def change(self, name: str, tensor: Tensor) -> Tensor:
         """Return the tensor with each number scaled and moved away from zero at random; signs stay, for variances."""
-        value = _lazy.materialise(tensor)
+        value: Tensor = _lazy.materialise(tensor)
         if name not in self.names:
             return value
         drawn = torch.Generator().manual_seed(zlib.crc32(name.encode()))
         scale, shift = (torch.rand(value.shape, generator=drawn) / 2 + 0.25 for _ in range(2))
         changed = (value.detach().abs() * scale + shift) * torch.where(value < 0, -1.0, 1.0)
-        return changed.to(value.dtype).contiguous() if value.is_contiguous() else _lay_out_like(changed, value)
+        if value.is_contiguous():
+            return changed.to(value.dtype).contiguous()
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype).copy_(changed)
 
 
 def _refuse_one_name(names: Iterable[str]) -> None:
@@ -87,13 +85,7 @@ def _are_same_bits(one: Tensor, other: Tensor) -> bool:
     return torch.equal(one, other) and torch.equal(torch.signbit(one), torch.signbit(other))  # 0 and -0 are equal
 
 
-def _lay_out_like(changed: Tensor, value: Tensor) -> Tensor:
-    """Return the numbers of `changed` in a tensor with the strides of `value`."""
-    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
-    return made.copy_(changed)
-
-
-def check_apart(observed: list[Any], differing: Differing, longer: Repeat) -> None:
+def check_apart(observed: list[Origin], differing: Differing, longer: Repeat) -> None:
     """Raise Unlike if a value that was read while more blocks were converted depends on two inner blocks.
 
     Other pairs of blocks, which were not converted, could give other values.
@@ -106,7 +98,7 @@ def check_apart(observed: list[Any], differing: Differing, longer: Repeat) -> No
             raise Unlike(f"a number depends on two blocks ({', '.join(sorted(names)[:2])})")
 
 
-def check_observed(observed: list[Any], differing: Differing) -> None:
+def check_observed(observed: list[Origin], differing: Differing) -> None:
     """Raise Unlike if a value that was read while few blocks were converted differs in another block."""
     seen = set()
     for recipe in observed:
@@ -118,9 +110,8 @@ def check_observed(observed: list[Any], differing: Differing) -> None:
         wanted = recipes.replay(recipe, differing.read_real, names)
         for others in _in_other_blocks(names, differing):
             if not _are_same(recipes.replay(recipe, differing.read_real, others), wanted):
-                raise Unlike(
-                    f"a number that depends on {_first_moved(names, others)} is not what it is in other blocks"
-                )
+                moved = next(other for name, other in zip(names, others) if name != other)
+                raise Unlike(f"a number that depends on {moved} is not what it is in other blocks")
 
 
 def _in_other_blocks(names: list[str], differing: Differing) -> Iterator[list[str]]:
@@ -136,10 +127,6 @@ def _in_other_blocks(names: list[str], differing: Differing) -> Iterator[list[st
         yield [moved.get(name, name) for name in names]
 
 
-def _first_moved(names: list[str], others: list[str]) -> str:
-    return next(other for name, other in zip(names, others) if name != other)
-
-
-def _are_same(one: Any, other: Any) -> bool:
-    one, other = np.asarray(one), np.asarray(other)
-    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+def _are_same(one: object, other: object) -> bool:
+    first, second = np.asarray(one), np.asarray(other)
+    return (first.dtype, first.shape, first.tobytes()) == (second.dtype, second.shape, second.tobytes())

@@ -4,14 +4,15 @@ A run without numbers (calls.py) misses such code if the module first tests for 
 read are patched: torch names values after variables of the calling frame, so that a dispatch mode in between would change names.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ane_sweep.worker.grow.sequence import Unlike
+from ane_sweep.worker.patches import replace_attributes
 
 _METHODS = (
     "item", "tolist", "numpy", "__array__", "__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__",
@@ -20,11 +21,13 @@ _METHODS = (
 _FUNCTIONS = ("equal", "allclose", "is_nonzero")
 
 
-def refuse_reading(trace: Callable[..., Any]) -> Callable[..., Any]:
+def refuse_reading(trace: Callable[..., object]) -> Callable[..., object]:
     """Return torch.jit.trace so that it raises Unlike after a run that read numbers; during the run the module could catch it."""
 
-    def traced(*given: Any, **named: Any) -> Any:
-        with _note_reads() as found:
+    def traced(*given: object, **named: object) -> object:
+        found: list[str] = []
+        readers = [(Tensor, name) for name in _METHODS] + [(torch, name) for name in _FUNCTIONS]
+        with replace_attributes([(one, name, _wrap_reader(getattr(one, name), name, found)) for one, name in readers]):
             result = trace(*given, **named)
         if found:
             raise Unlike(f"it reads the numbers of a tensor as it runs ({found[0]})")
@@ -33,26 +36,8 @@ def refuse_reading(trace: Callable[..., Any]) -> Callable[..., Any]:
     return traced
 
 
-@contextmanager
-def _note_reads() -> Iterator[list[str]]:
-    """Collect the names of calls that read a tensor's numbers, while this is open."""
-    found: list[str] = []
-    owners = [(Tensor, name) for name in _METHODS] + [(torch, name) for name in _FUNCTIONS]
-    undo = [(owner, name, vars(owner).get(name)) for owner, name in owners]
-    try:
-        for owner, name in owners:
-            setattr(owner, name, _wrap_reader(getattr(owner, name), name, found))
-        yield found
-    finally:
-        for owner, name, original in undo:
-            if original is None:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, original)
-
-
-def _wrap_reader(original: Callable[..., Any], name: str, found: list[str]) -> Callable[..., Any]:
-    def reading(tensor: Tensor, *given: Any, **named: Any) -> Any:
+def _wrap_reader(original: Callable[..., object], name: str, found: list[str]) -> Callable[..., object]:
+    def reading(tensor: Tensor, *given: object, **named: object) -> object:
         if _holds_numbers(tensor):
             found.append(name)
         return original(tensor, *given, **named)
@@ -64,7 +49,9 @@ def _holds_numbers(tensor: Tensor) -> bool:
     """Return False for whole numbers that the trace computed from sizes alone, or that lie outside of the trace."""
     if tensor.is_floating_point():
         return True
-    left, seen = [_traced(tensor)], set()
+    native: Any = torch._C  # whose types do not name this function
+    left: list[torch._C.Value | None] = [native._get_value_trace(tensor) if native._is_tracing() else None]
+    seen = set()
     while left:
         value = left.pop()
         node = value.node() if value is not None else None
@@ -77,17 +64,6 @@ def _holds_numbers(tensor: Tensor) -> bool:
     return False
 
 
-def _traced(tensor: Tensor) -> Any:
-    native: Any = torch._C  # whose types do not name this function
-    return native._get_value_trace(tensor) if native._is_tracing() else None
-
-
-@contextmanager
-def pretend_tracing() -> Iterator[None]:
+def pretend_tracing() -> AbstractContextManager[None]:
     """Make torch report that it is tracing, while this is open."""
-    is_tracing = torch._C._is_tracing
-    torch._C._is_tracing = lambda: True
-    try:
-        yield
-    finally:
-        torch._C._is_tracing = is_tracing
+    return replace_attributes([(torch._C, "_is_tracing", lambda: True)])

@@ -6,19 +6,20 @@ place, its recipe is collected while `collect_recipes` is open.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from ane_sweep.worker.patches import replace_attributes
+
 _READING = ("item", "tolist", "__float__", "__int__", "__bool__", "__index__")
 _SHAPES = (np.size, np.ndim, np.shape)
 _METHODS = ("astype", "reshape", "transpose", "copy", "squeeze", "swapaxes", "flatten", "ravel", "__getitem__")
 _channel_by_channel = [False]  # True: single numbers are traced, too
-_observed: list[list[Any]] = []  # lists of the open `collect_recipes`, the innermost last
 _LARGE = 1 << 16  # numbers from which on asking torch is worth it
 _FEW = 400  # beneath this many numbers coremltools keeps what would vanish in fp16
 
@@ -35,17 +36,21 @@ class Recipe:
     """The result of `call` for `arguments`, which may hold leaves and recipes; `picked` selects one of several results."""
 
     call: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    named: tuple[tuple[str, Any], ...] = ()
+    arguments: tuple[object, ...]
+    named: tuple[tuple[str, object], ...] = ()
     picked: int | None = None
+
+
+Origin = Leaf | Recipe
+_observed: list[list[Origin]] = []  # lists of the open `collect_recipes`, the innermost last
 
 
 class Traced(np.ndarray):
     """An array with the recipe of its numbers, or None after a change that is not tracked."""
 
-    recipe: Leaf | Recipe | None
+    recipe: Origin | None
 
-    def __array_finalize__(self, source: Any) -> None:
+    def __array_finalize__(self, source: object) -> None:
         self.recipe = None
         observe(source)
 
@@ -54,39 +59,42 @@ class Traced(np.ndarray):
         super().__setitem__(index, value)
         self.recipe = None
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, **named: Any) -> Any:
-        if "out" in named:
-            for value in named["out"]:
-                if isinstance(value, Traced):
-                    observe(value)
-                    value.recipe = None
-            named["out"] = tuple(_strip(value) for value in named["out"])
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *given: object, out: tuple[object, ...] = (), **named: object
+    ) -> object:
+        for value in out:
+            if isinstance(value, Traced):
+                observe(value)
+                value.recipe = None
+        if out:
+            named["out"] = tuple(_strip(value) for value in out)
         return _call_and_trace(ufunc if method == "__call__" else getattr(ufunc, method), given, named)
 
-    def __array_function__(self, func: Any, types: Any, given: Any, named: Any) -> Any:
-        return _call_and_trace(func, given, named)
+    def __array_function__(
+        self, func: Callable[..., object], types: Iterable[type], given: Iterable[object], named: Mapping[str, object]
+    ) -> object:
+        return _call_and_trace(func, tuple(given), named)
 
     @property
-    def T(self) -> Any:
+    def T(self) -> "Traced":
         return self.transpose()
 
 
-def _method(name: str) -> Callable[..., Any]:
+def _method(name: str) -> Callable[..., object]:
     original = getattr(np.ndarray, name)
 
-    def method(self: Traced, *given: Any, **named: Any) -> Any:
-        call = narrow_to_half if name == "astype" and _to_half(self, given, named) else original
-        return _call_and_trace(
-            call, (self,) if call is narrow_to_half else (self, *given), {} if call is narrow_to_half else named
-        )
+    def method(self: Traced, *given: object, **named: object) -> object:
+        if name == "astype" and _to_half(self, given, named):
+            return _call_and_trace(narrow_to_half, (self,), {})
+        return _call_and_trace(original, (self, *given), named)
 
     return method
 
 
-def _reading(name: str) -> Callable[..., Any]:
-    original = getattr(np.ndarray, name)
+def _reading(name: str) -> Callable[..., object]:
+    original: Callable[..., object] = getattr(np.ndarray, name)
 
-    def method(self: Traced, *given: Any) -> Any:
+    def method(self: Traced, *given: object) -> object:
         observe(self)
         return original(self, *given)
 
@@ -99,10 +107,11 @@ for _name in _READING:
     setattr(Traced, _name, _reading(_name))
 
 
-def _to_half(value: np.ndarray, given: tuple[Any, ...], named: dict[str, Any]) -> bool:
-    wanted = [*given, *named.values()]
-    alone = len(wanted) == 1 and (bool(given) or "dtype" in named)
-    return alone and value.dtype == np.float32 and np.dtype(wanted[0]) == np.float16
+def _to_half(value: np.ndarray, given: tuple[object, ...], named: Mapping[str, object]) -> bool:
+    if len(given) + len(named) != 1 or not (given or "dtype" in named) or value.dtype != np.float32:
+        return False
+    wanted: Any = given[0] if given else named["dtype"]
+    return bool(np.dtype(wanted) == np.float16)
 
 
 def narrow_to_half(value: np.ndarray) -> np.ndarray:
@@ -130,18 +139,18 @@ def make_contiguous(value: np.ndarray) -> np.ndarray:
     return torch.from_numpy(value.view(np.ndarray)).contiguous().numpy()
 
 
-def traced(value: np.ndarray, recipe: Leaf | Recipe) -> Traced:
-    found = _strip(value).view(Traced)
+def traced(value: np.ndarray, recipe: Origin) -> Traced:
+    found = value.view(np.ndarray).view(Traced)
     found.recipe = recipe
     return found
 
 
-def recipe_of(value: Any) -> Leaf | Recipe | None:
+def recipe_of(value: object) -> Origin | None:
     return getattr(value, "recipe", None)
 
 
 @contextmanager
-def collect_recipes() -> Iterator[list[Leaf | Recipe]]:
+def collect_recipes() -> Iterator[list[Origin]]:
     """Collect the recipe of each value whose numbers are read, while this is open: they may decide anything."""
     _observed.append([])
     try:
@@ -150,7 +159,7 @@ def collect_recipes() -> Iterator[list[Leaf | Recipe]]:
         _observed.pop()
 
 
-def observe(*values: Any) -> None:
+def observe(*values: object) -> None:
     """Add to the open collection the recipes of arrays whose numbers are read, or stored in an untracked place."""
     for value in values:
         if isinstance(value, (list, tuple)):
@@ -159,26 +168,19 @@ def observe(*values: Any) -> None:
             _observed[-1].append(recipe)
 
 
-@contextmanager
-def patch_numpy() -> Iterator[None]:
+def patch_numpy() -> AbstractContextManager[None]:
     """Make np.array, np.asarray and np.ascontiguousarray keep the recipes of Traced arrays, while this is open."""
-    originals = {name: getattr(np, name) for name in ("array", "asarray", "ascontiguousarray")}
 
-    def keeping(original: Callable[..., Any]) -> Callable[..., Any]:
-        def made(*given: Any, **named: Any) -> Any:
+    def keeping(original: Callable[..., object]) -> Callable[..., object]:
+        def made(*given: object, **named: object) -> object:
             parts = given[0] if given and type(given[0]) is list else given[:1]
             known = any(isinstance(one, Traced) for one in parts)
             return _call_and_trace(original, given, named) if known else original(*given, **named)
 
         return made
 
-    try:
-        for name, original in originals.items():
-            setattr(np, name, keeping(original))
-        yield
-    finally:
-        for name, original in originals.items():
-            setattr(np, name, original)
+    names = ("array", "asarray", "ascontiguousarray")
+    return replace_attributes((np, name, keeping(getattr(np, name))) for name in names)
 
 
 @contextmanager
@@ -191,97 +193,102 @@ def remember_single_numbers() -> Iterator[None]:
         _channel_by_channel[0] = before
 
 
-def _strip(value: Any) -> Any:
+def _strip(value: object) -> object:
     if isinstance(value, Traced):
         return value.view(np.ndarray)
-    return type(value)(_strip(one) for one in value) if type(value) in (list, tuple) else value
+    if type(value) is list or type(value) is tuple:
+        return type(value)(map(_strip, value))
+    return value
 
 
-def _has_recipes(value: Any) -> bool:
+def _has_recipes(value: object) -> bool:
     if isinstance(value, Traced):
         return value.recipe is not None
-    return all(_has_recipes(one) for one in value) if type(value) in (list, tuple) else True
+    return all(map(_has_recipes, value)) if type(value) is list or type(value) is tuple else True
 
 
-def _replace_by_recipes(value: Any) -> Any:
+def _replace_by_recipes(value: object) -> object:
     if isinstance(value, Traced):
         return value.recipe
-    return tuple(_replace_by_recipes(one) for one in value) if type(value) in (list, tuple) else value
+    return tuple(map(_replace_by_recipes, value)) if type(value) is list or type(value) is tuple else value
 
 
-def _call_and_trace(call: Callable[..., Any], given: Any, named: dict[str, Any]) -> Any:
-    result = call(*_strip(tuple(given)), **{key: _strip(value) for key, value in named.items()})
+def _call_and_trace(call: Callable[..., object], given: tuple[object, ...], named: Mapping[str, object]) -> object:
+    result = call(*map(_strip, given), **{key: _strip(value) for key, value in named.items()})
     if call in _SHAPES or _compares_with_itself(call, given):
         return result
-    if not _has_recipes(tuple(given)) or not _has_recipes(tuple(named.values())) or "out" in named:
-        observe(given, tuple(named.values()))
+    every = (*given, *named.values())
+    if "out" in named or not _has_recipes(every):
+        observe(*every)
         return result
     if _channel_by_channel[0] and isinstance(result, np.generic):
         result = np.asarray(result)
-    kept, rest = (
-        _replace_by_recipes(tuple(given)),
-        tuple((key, _replace_by_recipes(value)) for key, value in named.items()),
+    recipe = Recipe(
+        call,
+        tuple(map(_replace_by_recipes, given)),
+        tuple((key, _replace_by_recipes(one)) for key, one in named.items()),
     )
     if isinstance(result, np.ndarray):
-        return traced(result, Recipe(call, kept, rest))
+        return traced(result, recipe)
     if isinstance(result, (list, tuple)) and all(isinstance(one, np.ndarray) for one in result):
-        return type(result)(traced(one, Recipe(call, kept, rest, index)) for index, one in enumerate(result))
+        return type(result)(traced(one, replace(recipe, picked=index)) for index, one in enumerate(result))
     if _observed:
-        _observed[-1].append(Recipe(call, kept, rest))
+        _observed[-1].append(recipe)
     return result
 
 
-def _compares_with_itself(call: Any, given: Any) -> bool:
+def _compares_with_itself(call: object, given: tuple[object, ...]) -> bool:
     """Return True if both sides share a recipe: coremltools infers a constant again and compares it with itself."""
     return call is np.not_equal and len(given) == 2 and recipe_of(given[0]) is recipe_of(given[1]) is not None
 
 
-def list_leaves(recipe: Any) -> list[str]:
+def list_leaves(recipe: object) -> list[str]:
     """Return the names of the module's tensors in a recipe, each once, in order of appearance."""
-    return list(_leaves(recipe, {}))
+    found: dict[str, None] = {}
+
+    def walk(part: object) -> None:
+        if isinstance(part, Leaf):
+            found[part.name] = None
+        for one in (
+            (part.arguments, part.named) if isinstance(part, Recipe) else part if isinstance(part, tuple) else ()
+        ):
+            walk(one)
+
+    walk(recipe)
+    return list(found)
 
 
-def _leaves(recipe: Any, found: dict[str, int]) -> dict[str, int]:
-    if isinstance(recipe, Leaf):
-        found.setdefault(recipe.name, len(found))
-    elif isinstance(recipe, Recipe):
-        _leaves((recipe.arguments, recipe.named), found)
-    elif isinstance(recipe, tuple):
-        for one in recipe:
-            _leaves(one, found)
-    return found
-
-
-def shape_of(recipe: Any) -> Any:
+def shape_of(recipe: object) -> object:
     """Return a recipe without the names of its leaves; two recipes of the same calls give equal values."""
-    return _shape(recipe, _leaves(recipe, {}))
+    leaves = list_leaves(recipe)
+
+    def shape(part: object) -> object:
+        if isinstance(part, Leaf):
+            return "leaf", leaves.index(part.name)
+        if isinstance(part, Recipe):
+            what = getattr(part.call, "__qualname__", repr(part.call))
+            return what, shape(part.arguments), shape(part.named), part.picked
+        if isinstance(part, tuple):
+            return tuple(map(shape, part))
+        if isinstance(part, np.ndarray):
+            return str(part.dtype), part.shape, hashlib.sha256(part.tobytes()).hexdigest()
+        return repr(part)
+
+    return shape(recipe)
 
 
-def _shape(recipe: Any, places: dict[str, int]) -> Any:
-    if isinstance(recipe, Leaf):
-        return "leaf", places[recipe.name]
-    if isinstance(recipe, Recipe):
-        what = getattr(recipe.call, "__qualname__", repr(recipe.call))
-        return what, _shape(recipe.arguments, places), _shape(recipe.named, places), recipe.picked
-    if isinstance(recipe, tuple):
-        return tuple(_shape(one, places) for one in recipe)
-    if isinstance(recipe, np.ndarray):
-        return str(recipe.dtype), recipe.shape, hashlib.sha256(recipe.tobytes()).hexdigest()
-    return repr(recipe)
-
-
-def replay(recipe: Any, tensors: Callable[[str], np.ndarray], names: list[str]) -> Any:
+def replay(recipe: object, tensors: Callable[[str], np.ndarray], names: list[str]) -> object:
     """Return the value of a recipe with its leaves replaced by the tensors `names`, in the order of `list_leaves`."""
-    places = _leaves(recipe, {})
+    named = dict(zip(list_leaves(recipe), names))
     held: dict[str, np.ndarray] = {}
 
-    def value(part: Any) -> Any:
+    def value(part: object) -> object:
         if isinstance(part, Leaf):
-            name = names[places[part.name]]
+            name = named[part.name]
             return held[name] if name in held else held.setdefault(name, tensors(name))
         if isinstance(part, Recipe):
-            result = part.call(*value(part.arguments), **dict(value(part.named)))
+            result = part.call(*map(value, part.arguments), **{key: value(one) for key, one in part.named})
             return result if part.picked is None else result[part.picked]
-        return tuple(value(one) for one in part) if isinstance(part, tuple) else part
+        return tuple(map(value, part)) if isinstance(part, tuple) else part
 
     return value(recipe)

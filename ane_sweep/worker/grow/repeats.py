@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -15,7 +14,7 @@ MOST_PERIOD = 4
 
 
 @dataclass(frozen=True)
-class Trial:
+class GrowthTrial:
     """The number of pieces that the longer conversion adds: two, to compare what each of them adds."""
 
     turns: int = 2
@@ -34,7 +33,7 @@ class Repeat:
     period: int = 1
     before: int = 0
     after: int = 0
-    trial: Trial = Trial()
+    trial: GrowthTrial = GrowthTrial()
 
     def select_blocks(self, longer: bool = False) -> list[int]:
         """Return the numbers of the blocks that a shallow module keeps.
@@ -59,21 +58,27 @@ class Repeat:
         ]
 
 
-def find_lists(module: nn.Module, trial: Trial, path: str = "") -> Iterator[Repeat]:
+def name_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Return the module's parameters and buffers under each of their names."""
+    return dict([*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)])
+
+
+def find_lists(module: nn.Module, trial: GrowthTrial, path: str = "") -> Iterator[Repeat]:
     """Yield the outermost lists of blocks that look alike: the same class, and tensors of the same names and shapes."""
-    least = 2 if trial.always else LEAST_BLOCKS
     for name, child in module.named_children():
         place = f"{path}.{name}" if path else name
-        blocks = list(child._modules.values()) if isinstance(child, (nn.ModuleList, nn.Sequential)) else []
+        blocks: list[nn.Module | None] = (
+            list(child._modules.values()) if isinstance(child, (nn.ModuleList, nn.Sequential)) else []
+        )
         start, count = _find_longest_run(blocks)
-        if count >= least and len({id(one) for one in blocks}) == len(blocks):
+        if count >= (2 if trial.always else LEAST_BLOCKS) and len({id(one) for one in blocks}) == len(blocks):
             turns = trial.turns if count >= 5 else 1  # of four blocks, where it is grown always: all that there are
             yield Repeat(place, count, 1, start, len(blocks) - start - count, replace(trial, turns=turns))
         else:
             yield from find_lists(child, trial, place)
 
 
-def _find_longest_run(blocks: list[Any]) -> tuple[int, int]:
+def _find_longest_run(blocks: list[nn.Module | None]) -> tuple[int, int]:
     """Return (start, length) of the longest run in which each block looks like the block a fixed distance before it."""
     looks = [_describe_block(one) for one in blocks]
     best = (0, 0)
@@ -87,7 +92,7 @@ def _find_longest_run(blocks: list[Any]) -> tuple[int, int]:
     return best
 
 
-def _describe_block(block: Any) -> Any:
+def _describe_block(block: nn.Module | None) -> object:
     held = [*block.named_parameters(), *block.named_buffers()] if block is not None else []
     return type(block), tuple((name, tuple(one.shape), one.dtype) for name, one in held)
 
@@ -111,7 +116,8 @@ def has_enough_blocks(one: Repeat) -> bool:
 @contextmanager
 def swap_tensors(module: nn.Module, make: Callable[[str, Tensor], Tensor]) -> Iterator[None]:
     """Replace each parameter and buffer by make(name, tensor), while this is open; shared tensors stay shared."""
-    undo, known = [], {}
+    undo: list[tuple[dict[str, Tensor | None], str, Tensor]] = []
+    known: dict[int, Tensor] = {}
     try:
         for prefix, owner in module.named_modules():
             for kind in (owner._parameters, owner._buffers):
@@ -142,8 +148,10 @@ def shorten_lists(module: nn.Module, chosen: list[Repeat], longer: Repeat | None
                 undo.append((blocks, blocks._modules))
                 held, kept = list(blocks._modules.values()), one.select_children(one is longer)
                 blocks._modules = {str(new): held[old] for new, old in enumerate(kept)}
-                for new, old in enumerate(kept):
-                    _renumber(held[old], old, new)
+                for new, (old, block) in enumerate(zip(kept, blocks._modules.values())):
+                    for inner in block.modules() if block is not None else ():
+                        if vars(inner).get("layer_idx") == old:
+                            setattr(inner, "layer_idx", new)  # noqa: B010 (a plain assignment is for tensors and modules)
                 if isinstance(module, _cache.PerLayer):
                     module.keep_layers(len(kept))
             yield
@@ -152,33 +160,21 @@ def shorten_lists(module: nn.Module, chosen: list[Repeat], longer: Repeat | None
                 blocks._modules = all_of_them
 
 
-def _renumber(block: Any, old: int, new: int) -> None:
-    for inner in block.modules():
-        if vars(inner).get("layer_idx") == old:
-            inner.layer_idx = new
-
-
 @contextmanager
 def restore_attributes(module: nn.Module) -> Iterator[None]:
     """Undo changes of the modules' attributes, such as a cached mask, at the end of this context."""
-    before = [
-        (
-            one,
-            vars(one).copy(),
-            {name: value.copy() for name, value in vars(one).items() if type(value) in (dict, list)},
-        )
-        for one in module.modules()
-    ]
+    before = [(one, vars(one).copy()) for one in module.modules()]
+    held = [value for _, attributes in before for value in attributes.values() if type(value) in (dict, list)]
+    contents = [value.copy() for value in held]
     try:
         yield
     finally:
-        for one, attributes, inside in before:
+        for one, attributes in before:
             vars(one).clear()
             vars(one).update(attributes)
-            for name, content in inside.items():
-                held = attributes[name]
-                held.clear()
-                held.update(content) if isinstance(held, dict) else held.extend(content)
+        for value, content in zip(held, contents):
+            value.clear()
+            value.update(content) if isinstance(value, dict) else value.extend(content)
 
 
 def name_in_whole(name: str, chosen: list[Repeat], longer: Repeat | None) -> str:
@@ -198,5 +194,4 @@ def find_block(name: str, chosen: list[Repeat]) -> tuple[Repeat, int]:
 
 def name_in_block(name: str, one: Repeat, number: int) -> str:
     """Return the name of the same tensor in the block of that number."""
-    rest = name.removeprefix(f"{one.path}.").partition(".")[2]
-    return f"{one.path}.{one.before + number}.{rest}"
+    return f"{one.path}.{one.before + number}.{name.removeprefix(f'{one.path}.').partition('.')[2]}"

@@ -35,22 +35,8 @@ _MOST_TRIES = 100_000  # places and items compared, a second or two: longer sear
 _MOST_PIECES = 4  # of a program: weights that no pass folded lie in pieces of their own before the ops
 
 
-def mask_numbers(name: str) -> str:
-    return _NUMBER.sub("#", name)
-
-
-def read_numbers(name: str) -> list[int]:
-    return [int(found) for found in _NUMBER.findall(name)]
-
-
-def replace_numbers(name: str, values: list[int]) -> str:
-    """Return the name with these numbers in place of its own."""
-    left = iter(values)
-    return _NUMBER.sub(lambda _: str(next(left)), name)
-
-
 def _kind(item: Item) -> tuple[object, ...]:
-    return item.token, tuple(mask_numbers(name) for name in item.names)
+    return item.token, tuple(_NUMBER.sub("#", name) for name in item.names)
 
 
 @dataclass(frozen=True)
@@ -151,31 +137,27 @@ class _Search:
         for index in range(first, start):
             copies = self.copies if index >= start - length else 0
             others = [self.more[index + shift + copy * length] for copy in range(copies + 1)]
-            item = self.few[index]
             try:
-                found.append(Rule(_fit_names(item, others, self.copies), _fit_reads(item, others, self.copies)))
+                found.append(_fit_rule(self.few[index], others, self.copies))
             except Unlike as error:
                 self.uneven = self.uneven or error
                 raise
         return found
 
 
-def _fit_names(item: Item, others: list[Item], copies: int) -> tuple[tuple[Line, ...], ...]:
-    made = []
+def _fit_rule(item: Item, others: list[Item], copies: int) -> Rule:
+    """Return the rule by which an item of the short sequence becomes these of the long one. Raises Unlike."""
+    every = (item, *others)
+    names = []
     for which, name in enumerate(item.names):
-        columns = zip(read_numbers(name), *(read_numbers(other.names[which]) for other in others))
-        made.append(tuple(_fit_line(*column, copies=copies, what=name) for column in columns))
-    return tuple(made)
-
-
-def _fit_reads(item: Item, others: list[Item], copies: int) -> tuple[Line, ...]:
-    made = []
-    what = item.names[0] if item.names else "an output"
-    for which, (sequence, index, output) in enumerate(item.reads):
+        columns = zip(*(map(int, _NUMBER.findall(one.names[which])) for one in every))
+        names.append(tuple(_fit_line(*column, copies=copies, what=name) for column in columns))
+    reads, what = [], item.names[0] if item.names else "an output"
+    for which, (sequence, _, output) in enumerate(item.reads):
         if any(other.reads[which][::2] != (sequence, output) for other in others):
             raise Unlike(f"{what} reads other things in other blocks")
-        made.append(_fit_line(index, *(other.reads[which][1] for other in others), copies=copies, what=what))
-    return tuple(made)
+        reads.append(_fit_line(*(one.reads[which][1] for one in every), copies=copies, what=what))
+    return Rule(tuple(names), tuple(reads))
 
 
 def _fit_line(few: int, first: int, *rest: int, copies: int, what: str) -> Line:
@@ -192,7 +174,6 @@ class Placed:
     """An item of the grown sequence: the index of its source in the short sequence, and its own names and reads."""
 
     index: int
-    copy: int
     names: tuple[str, ...]
     reads: tuple[tuple[int, int, int], ...]
 
@@ -201,36 +182,35 @@ def grow_sequence(few: Sequence[Item], growths: Sequence[Growth], counts: Sequen
     """Yield the sequence with counts[i] more copies along growths[i]. Raises Unlike if two growths overlap."""
     order = sorted((split.start, split.length, which) for which, one in enumerate(growths) for split in one.splits)
     at = 0
-    for start, length, which in order:
+    for start, length, which in [*order, (len(few), 0, 0)]:
         if start - length < at:
             raise Unlike("the pieces of its lists of blocks lie within each other")
         for index in range(at, start):
-            yield _place_item(few, index, growths, counts, None, 0)
-        for copy in range(1, counts[which] + 1):
+            yield _place_item(few[index], index, growths, counts)
+        for copy in range(1, counts[which] + 1 if length else 1):
             for index in range(start - length, start):
-                yield _place_item(few, index, growths, counts, which, copy)
+                yield _place_item(few[index], index, growths, counts, which, copy)
         at = start
-    for index in range(at, len(few)):
-        yield _place_item(few, index, growths, counts, None, 0)
 
 
-def _place_item(few, index: int, growths, counts, which: int | None, copy: int) -> Placed:
-    item = few[index]
-    each = [growth.rules[index] for growth in growths]
+def _place_item(
+    item: Item, index: int, growths: Sequence[Growth], counts: Sequence[int], which: int = 0, copy: int = 0
+) -> Placed:
+    rules = [growth.rules[index] for growth in growths]
 
-    def value(lines: Sequence[Line]) -> int:
-        made = lines[0].value + sum(line.by_count * count for line, count in zip(lines, counts))
-        made += lines[which].by_copy * copy if which is not None else 0
+    def value(lines: Sequence[Line]) -> str:
+        made = lines[0].value + lines[which].by_copy * copy
+        made += sum(line.by_count * count for line, count in zip(lines, counts))
         if made < 0:
             raise Unlike(f"the numbers of {item.names[0] if item.names else 'an output'} fall under zero")
-        return made
+        return str(made)
 
-    names = tuple(
-        replace_numbers(name, [value(lines) for lines in zip(*(rule.names[i] for rule in each))])
-        for i, name in enumerate(item.names)
-    )
+    def rename(which: int, name: str) -> str:
+        numbers = map(value, zip(*(rule.names[which] for rule in rules)))
+        return _NUMBER.sub(lambda _: next(numbers), name)
+
     reads = tuple(
-        (sequence, value([rule.reads[i] for rule in each]), output)
+        (sequence, int(value([rule.reads[i] for rule in rules])), output)
         for i, (sequence, _, output) in enumerate(item.reads)
     )
-    return Placed(index, copy, names, reads)
+    return Placed(index, tuple(rename(i, name) for i, name in enumerate(item.names)), reads)

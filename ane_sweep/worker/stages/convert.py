@@ -127,6 +127,7 @@ def _convert_functions(jobs: Mapping[str, Job], package: Path) -> Facts:
 
 def _convert(job: Job, package: Path) -> Facts:
     """Convert one function to `package` and return its facts; grown from a few of its blocks if that gives the same bytes."""
+    from ane_sweep.worker.grow import growing
     from ane_sweep.worker.models._cache import select_present
 
     module = job.module
@@ -143,7 +144,7 @@ def _convert(job: Job, package: Path) -> Facts:
             raise grow.Unlike(f"{grow.VARIABLE}=0")
         grow.refuse_numbers(job.settings.fp32_ops)
         with tempfile.TemporaryDirectory(prefix="blocks_", dir=package.parent) as folder:
-            return grow.grow(module, examples, plain, Path(folder), package)
+            return growing.grow(module, examples, plain, Path(folder), package)
     except WeightsError:
         raise
     except grow.Unlike as error:
@@ -151,7 +152,7 @@ def _convert(job: Job, package: Path) -> Facts:
     except Exception as error:  # coremltools' own and torch's, of a few blocks: all of them together say it in full
         why = f"{type(error).__name__}: {' '.join(native_errors.text_of(error).split())[:200]}"
     print(f"all blocks are converted: {why}")
-    with grow.materialise_tensors(module):
+    with growing.materialise_tensors(module):
         return plain(package).facts | {"not_grown": why}
 
 
