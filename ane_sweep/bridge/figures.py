@@ -4,9 +4,8 @@ Their constraints are what every file of ours holds and every file from elsewher
 written and has no value stays unwritten: see `as_plain`. Earlier versions left out some that have a default.
 """
 
-import re
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -17,20 +16,6 @@ Name = Annotated[str, Meta(min_length=1, max_length=500)]
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
-# Names that a metric of a record has beside those of the registry (metrics.py); stages make NAMED_FIGURES of parts and units.
-FIGURES = {
-    "ops_cpu", "ops_gpu", "ops_ane", "ops_total", "cost_share_ane", "segments", "transitions", "ane_tasks", "plan_agreement",
-    "psnr_db", "psnr_worst_db", "cosine", "kl", "rank_agreement", "top1_agreement", "equal_values", "score_rows",
-    "score_positions", "convert_s", "calibrate_s", "compress_s", "compile_s", "package_bytes", "bits_per_weight",
-    "chunk_bytes_max", "chunk_bytes_ideal", "boundary_bytes", "peak_memory_bytes", "footprint_bytes", "footprint_peak_bytes",
-    "ane_compiler_peak_bytes", "die_celsius", "throughput_per_s", "throughput_total_s", "first_predict_ms",
-    "first_predict_cold_ms", "latency_processes", "latency_copies_ratio", "perplexity", "perplexity_torch", "accuracy",
-    "accuracy_torch", "label_agreement", "task_top1_agreement", "task_top5_agreement", "task_kl", "embedding_rank_agreement",
-    "embedding_cosine", "embedding_spearman", "embedding_spearman_torch",
-}  # fmt: skip
-NAMED_FIGURES = re.compile(
-    r"(latency|load)_(\w+_)?ms|service_\w+_(bytes|cpu_s)|machine_\w+_bytes|(energy|power)_\w+_m[jw]"
-)
 _UNWRITTEN = {
     "advice", "at_shapes", "choice", "confidence", "flexible", "not_estimated", "unplaced", "function", "gates", "rule",
     "prefill_median_ms",
@@ -150,8 +135,8 @@ class Placement:
     reasons: list[Reason] = field(default_factory=list)
     advice: list[str] | None = None
     confidence: str | None = None
-    flexible: list[dict[str, Any]] | None = None
-    at_shapes: list[dict[str, Any]] | None = None
+    flexible: list[dict[str, object]] | None = None
+    at_shapes: list[dict[str, object]] | None = None
     not_estimated: str | None = None
     unplaced: Count | None = None
     function: str | None = None
@@ -201,13 +186,18 @@ class Artifact:
     sha256: str | None = None
 
 
-def as_plain(figure: Placement | Timing) -> dict[str, Any]:
+def as_plain(figure: Placement | Timing) -> dict[str, object]:
     """Return a figure as JSON values."""
-    plain: dict[str, Any] = _written(msgspec.to_builtins(figure))
-    return plain
+    return _without_unset(msgspec.to_builtins(figure))
 
 
-def _written(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _written(v) for k, v in value.items() if v is not None or k not in _UNWRITTEN}
-    return [_written(item) for item in value] if isinstance(value, list) else value
+def _without_unset(plain: dict[str, object]) -> dict[str, object]:
+    written: dict[str, object] = {}
+    for name, value in plain.items():
+        if isinstance(value, dict):
+            written[name] = _without_unset(value)
+        elif isinstance(value, list):
+            written[name] = [_without_unset(one) if isinstance(one, dict) else one for one in value]
+        elif value is not None or name not in _UNWRITTEN:
+            written[name] = value
+    return written

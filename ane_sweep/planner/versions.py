@@ -28,6 +28,7 @@ DECIDE_NOTHING = (
     "ane_sweep.bridge.declared",
     "ane_sweep.bridge.disk",
     "ane_sweep.bridge.figures",
+    "ane_sweep.bridge.metrics",
     "ane_sweep.bridge.plugins",
     "ane_sweep.bridge.protocol",
     "ane_sweep.bridge.runtimes",

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import outward
-from ane_sweep.bridge import disk, retold
+from ane_sweep.bridge import disk
 from ane_sweep.bridge.figures import Placement
-from ane_sweep.bridge.record import DRAWN, Record, Status, read_records
+from ane_sweep.bridge.record import Record, Status, map_record_texts, read_records
+from ane_sweep.bridge.task import DRAWN
 from ane_sweep.report import (
     beside,
     drift,
@@ -47,7 +48,7 @@ class Sweep:
     search: search_log.SearchLog | None = None
 
     def __post_init__(self) -> None:
-        self.records, self.info = retold.records(self.records), outward.map_texts(self.info)
+        self.records, self.info = map_record_texts(self.records), outward.map_texts(self.info)
         self.drift = self.drift and self.drift.with_texts()
         self.runs = outward.make_public(self.runs)
         self.cells = views.Cells(self.records)
@@ -235,7 +236,7 @@ def _provenance(sweep: Sweep) -> Section:
         "finished": info.get("finished"),
         "weights": _distinct(f"{r.weights.kind} {r.weights.source or ''}".strip() for r in records),
         **{
-            key.replace("_", " "): _distinct(str(r.realised[key]) for r in records if key in r.realised)
+            key.replace("_", " "): _distinct(str(r.realised.get(key)) for r in records if key in r.realised)
             for key in ("texts", "inputs", "grown_blocks", DRAWN)
         },
         **{f"host {key}": _distinct(_flat(r.host.get(key)) for r in records) for key in _keys(records, "host")},

@@ -13,7 +13,7 @@ from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, Weights, worst_psnr
 from ane_sweep.bridge.runtimes import RUNTIMES, traits
 from ane_sweep.bridge.stages import STAGES
-from ane_sweep.bridge.task import Task
+from ane_sweep.bridge.task import Realised, Task
 from ane_sweep.placement.agree import plan_agreement
 from ane_sweep.results import gather
 from ane_sweep.results.pool import in_vain, pooled
@@ -66,8 +66,7 @@ def _record(
         cell_key=cell.key,
         cell=cell.as_dict(),
         status=Status.OK,
-        realised={"runtime": None, "compute_units": None, "chunks": None}
-        | {k: host[k] for k in ("stand_in",) if k in host},
+        realised=Realised(runtime=None, compute_units=None, chunks=None) | _stand_in(host),
         weights=Weights(source.kind, source.source, source.digest),
         host=host,
         toolchain=toolchain | _plugins(cell),
@@ -100,7 +99,7 @@ def _record(
     return record
 
 
-def _psnr_warning(cell: Cell, record: Record) -> dict[str, str]:
+def _psnr_warning(cell: Cell, record: Record) -> Realised:
     """Return a warning under `psnr_warning` if the precision has no gate of its own and the outputs are under the floor."""
     psnr = worst_psnr(record)
     if psnr is None or psnr >= FLOOR_DB or cell.precision_options["min_psnr_db"] is not None:
@@ -127,7 +126,11 @@ def _measured_on(record: Record, plan: Plan, chain: list[tuple[Task, Outcome]]) 
     record.host, record.toolchain = measured["host"], record.toolchain | measured["toolchain"]
     record.realised |= {"machine": record.host.get("worker")}
     record.realised.pop("stand_in", None)
-    record.realised |= {key: record.host[key] for key in ("stand_in",) if key in record.host}
+    record.realised |= _stand_in(record.host)
+
+
+def _stand_in(host: Mapping[str, Any]) -> Realised:
+    return {"stand_in": host["stand_in"]} if "stand_in" in host else {}
 
 
 def _plugins(cell: Cell) -> dict[str, str | None]:

@@ -4,18 +4,17 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from ane_sweep.bridge.figures import Metric, Timing
 from ane_sweep.bridge.metrics import METRICS
-from ane_sweep.bridge.task import TaskResult
+from ane_sweep.bridge.task import Realised, TaskResult
 from ane_sweep.stats.samples import P99_NEEDS, quantile
 from ane_sweep.stats.student import typical_interval
 
 UNSTABLE_BETWEEN_SHARE = 0.1  # standard deviation between processes, as a share of their mean
 
 
-def pooled(results: Sequence[TaskResult]) -> tuple[list[Metric], dict[str, Any], list[Timing]]:
+def pooled(results: Sequence[TaskResult]) -> tuple[list[Metric], Realised, list[Timing]]:
     """Return (metrics, realised, timings) of the results of one cell's latency tasks, in the order of their rounds.
 
     Of several processes every figure is the median over them, but: peak memory is the largest; the 90th and 99th
@@ -26,7 +25,7 @@ def pooled(results: Sequence[TaskResult]) -> tuple[list[Metric], dict[str, Any],
     if not results:
         return [], {}, []
     if len(results) == 1:
-        return list(results[0].metrics), dict(results[0].realised), timings
+        return list(results[0].metrics), results[0].realised.copy(), timings
     merged = [_merged(entries) for entries in _by_name(results).values()]
     return _between(merged, timings), _realised(results, timings), timings
 
@@ -64,9 +63,9 @@ def _between(metrics: list[Metric], timings: list[Timing]) -> list[Metric]:
     return [*kept, *added, Metric("latency_processes", len(medians), "1", source=known.source)]
 
 
-def _realised(results: Sequence[TaskResult], timings: list[Timing]) -> dict[str, Any]:
+def _realised(results: Sequence[TaskResult], timings: list[Timing]) -> Realised:
     """Return the merged `realised` of the processes; `unstable` only if most of them are, or if they disagree."""
-    realised: dict[str, Any] = {}
+    realised: Realised = {}
     for result in results:
         realised |= result.realised
     said = [said for result in results if (said := result.realised.get("unstable"))]

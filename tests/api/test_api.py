@@ -15,7 +15,7 @@ from placement.by_hand import conv_chain
 import ane_sweep
 from ane_sweep import __main__, engine, errors
 from ane_sweep.api import asked, inline, sweeps
-from ane_sweep.bridge import figures
+from ane_sweep.bridge import metrics
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.outcome import Outcome
 from ane_sweep.bridge.record import StageStatus, write_records
@@ -275,7 +275,7 @@ def test_every_name_that_the_package_writes_or_asks_for_is_known():
         if not name.startswith("{")
         and path.parent.name not in ("mil", "reference", "placement", "models", "coreml_anywhere", "planner")
     }
-    unknown = {name for name in names if name not in figures.FIGURES and not figures.NAMED_FIGURES.fullmatch(name)}
+    unknown = {name for name in names if not metrics.is_recorded(name)}
     assert len(names) > 40 and not unknown
 
 
