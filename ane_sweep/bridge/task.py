@@ -27,7 +27,7 @@ CHEAP_S = 30.0  # latency.repeats=auto: a program whose first process takes long
 
 
 class Realised(TypedDict, total=False):
-    """What really happened, in contrast to the request: the keys that readers of records rely on. Stages and runtimes may add others.
+    """The facts of a run in contrast to its request: keys that readers of records rely on. Stages and runtimes may add others.
 
     runtime, compute_units, chunks  None if none ran; `numerics`, `device`: how and where the runtime computed
     texts, inputs   source of the inputs; `inputs` is a sentence of inputs that are made up; `texts_digest`: of all of them
@@ -82,7 +82,7 @@ class MeasuredOn(TypedDict):
 
 
 class Facts(TypedDict, total=False):
-    """What a task says to later steps: the keys that planner, runner and results read. Stages may add others.
+    """Facts of a task for later steps: keys that planner, runner and results read. Stages may add others.
 
     folder       of stage fetch, where the checkpoint lies
     weights      of a given module, the digest of the weights that its code made in this process
@@ -211,7 +211,7 @@ class Task:
     round: int = 0  # of tasks that run alone: all of one round before any of the next
     after: tuple[str, ...] = ()  # tasks that must have ended well, though nothing of theirs is used: in no key
     more_of: str = ""  # of latency.repeats=auto: the first timing, which decides whether this one is taken; in no key
-    place: str = ""  # with a fleet, of tasks that depend on the machine: the label of those that may do it (place.py)
+    place: str = ""  # with a fleet, of tasks that depend on the machine: the label of those that may do it (plan.Place)
     varies: frozenset[str] = frozenset()  # of the axes that vary, those that make a difference to it
 
     def also_for(self, other: "Task") -> None:

@@ -26,8 +26,8 @@ import msgspec
 
 from ane_sweep import outward
 from ane_sweep.bridge import disk
+from ane_sweep.bridge.disk import open_user_file
 from ane_sweep.bridge.record import FILE_NAME, Record, map_record_texts, read_records
-from ane_sweep.bridge.user_files import open_user_file
 from ane_sweep.bundles import form
 from ane_sweep.bundles.names import names_of
 from ane_sweep.errors import StoreError

@@ -67,9 +67,9 @@ def choose(
     plan: Plan, rotation: Rotation, budget_minutes: float | None, is_cached: Callable[[Task], bool]
 ) -> tuple[Plan, list[str]]:
     """Return (tonight's part of the plan, labels of the cells that are left for the next night). At least one cell is chosen."""
-    order = sorted((cell for cell in plan.cells), key=lambda cell: rotation.rank(cell.key))
     if budget_minutes is None:
         return plan, []
+    order = sorted(plan.cells, key=lambda cell: rotation.rank(cell.key))
     chosen: set[str] = set()
     counted: set[str] = set()
     spent, full = 0.0, False

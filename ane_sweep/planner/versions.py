@@ -21,7 +21,6 @@ DECIDE_NOTHING = (
     "ane_sweep",
     "ane_sweep.errors",
     "ane_sweep.bridge.axes",
-    "ane_sweep.bridge.axes.targets",
     "ane_sweep.bridge.cell",
     "ane_sweep.bridge.key",
     "ane_sweep.bridge",

@@ -8,12 +8,11 @@ from typing import Any
 from ane_sweep.bridge import disk, families, plugins
 from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.figures import Artifact, Metric
-from ane_sweep.bridge.outcome import Outcome
-from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, Weights, worst_psnr
 from ane_sweep.bridge.runtimes import RUNTIMES, traits
 from ane_sweep.bridge.stages import STAGES
-from ane_sweep.bridge.task import Realised, Task
+from ane_sweep.bridge.task import MeasuredOn, Realised, Task
 from ane_sweep.placement.agree import plan_agreement
 from ane_sweep.results import gather
 from ane_sweep.results.pool import in_vain, pooled
@@ -122,7 +121,8 @@ def _measured_on(record: Record, plan: Plan, chain: list[tuple[Task, Outcome]]) 
         for t, o in chain
         if STAGES[t.stage].pooled and o.done and "measured_on" in o.result.facts
     ]
-    measured = next(iter(timed or told), {"host": dict(place.host), "toolchain": {}})
+    planned: MeasuredOn = {"host": dict(place.host), "toolchain": {}}
+    measured = next(iter(timed or told), planned)
     record.host, record.toolchain = measured["host"], record.toolchain | measured["toolchain"]
     record.realised |= {"machine": record.host.get("worker")}
     record.realised.pop("stand_in", None)

@@ -17,8 +17,7 @@ import msgspec
 
 from ane_sweep import native_errors
 from ane_sweep.bridge import conversion
-from ane_sweep.bridge.outcome import Outcome
-from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.protocol import STDERR, Interrupted
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.stages import STAGES

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ane_sweep import native_errors
-from ane_sweep.bridge.outcome import DONE, Outcome
-from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.plan import DONE, Outcome, Plan
 from ane_sweep.bridge.protocol import STDERR
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.stages import STAGES

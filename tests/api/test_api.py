@@ -17,7 +17,7 @@ from ane_sweep import __main__, engine, errors
 from ane_sweep.api import asked, inline, sweeps
 from ane_sweep.bridge import metrics
 from ane_sweep.bridge.figures import Metric
-from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.record import StageStatus, write_records
 
 TINY = "model=tiny-gpt2 weights=random"
@@ -197,7 +197,7 @@ def test_predict_takes_and_gives_arrays(tmp_path):
 
 def test_outside_jupyter_a_sweep_shows_nothing_and_keeps_what_is_said(capsys):
     reader = inline.Reader()
-    assert inline.shower() is None and type(reader.watch(None)) is inline.Quiet
+    assert inline.shower() is None and type(reader.watch(None)) is engine.QuietView
     reader.tell("doubt: not logged")
     reader.watch(None).say("waiting for a quiet machine")
     assert reader.said == ["doubt: not logged", "waiting for a quiet machine"]
@@ -223,7 +223,7 @@ def test_the_bar_counts_names_what_went_wrong_and_stands_still_while_timing():
 
     plan, shown = made(), Shown()
     tasks = list(plan.tasks.values())
-    bar = inline.Bar([], plan, shown)
+    bar = inline.Bar(print, plan, shown)
     for one in tasks[:-1]:
         bar.begin(one)
         bar.end(one, Outcome(StageStatus.OK, None))

@@ -25,8 +25,7 @@ from queue import Empty
 from typing import Any, TypeVar
 
 from ane_sweep.bridge.executors import Executor
-from ane_sweep.bridge.outcome import Outcome
-from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.protocol import Interrupted
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import Task

@@ -9,8 +9,7 @@ from typing import Any
 import joblib
 
 from ane_sweep.bridge.executors import Executor
-from ane_sweep.bridge.outcome import Outcome
-from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.runner.children import stop_on_signals
 from ane_sweep.runner.gate import TimingGate
 from ane_sweep.runner.slots import SlotQueue, order_in_rounds
