@@ -149,6 +149,6 @@ def predict(
 
 
 if "IPython" in sys.modules:  # it completes keywords by a function's signature
-    from ane_sweep.api.signatures import name_axes
+    from ane_sweep.api import name_axes
 
     name_axes(plan, sweep, best)

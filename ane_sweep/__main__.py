@@ -8,11 +8,13 @@ try:
     if "" in (os.environ.get("PYTHONPATH") or "-").split(os.pathsep) and os.path.exists("."):
         # an empty entry is the working folder to Python: no code of ours is there
         sys.path[:] = [one for one in sys.path if one and not (os.path.exists(one) and os.path.samefile(one, "."))]
+    import re
     import signal
     from collections.abc import Sequence
 
     from ane_sweep import terminal, verbs
-    from ane_sweep.errors import AneSweepError, ConfigError, TrackingError, Unfinished
+    from ane_sweep.errors import AneSweepError, ConfigError, TrackingError, Unfinished, nearest, suggestion
+    from ane_sweep.native_errors import explain
     from ane_sweep.terminal import BAD_CONFIGURATION, INTERRUPTED, NOT_ALL_OK, OK, asks_help, say
     from ane_sweep.verbs import _pages
 except KeyboardInterrupt:  # Ctrl-C in the first tenth of a second; nothing of ours is there yet
@@ -57,8 +59,6 @@ def main(args: Sequence[str]) -> int:
         say(f"error: {error}")
         return NOT_ALL_OK if isinstance(error, (TrackingError, Unfinished)) else BAD_CONFIGURATION
     except OSError as error:
-        from ane_sweep.native_errors import explain
-
         say(f"error: {explain(error)}")
         return BAD_CONFIGURATION
     except SystemExit as ended:  # argparse, after a help text
@@ -75,10 +75,6 @@ def is_sweep(args: Sequence[str]) -> bool:
 def reject_unknown_verb(args: list[str]) -> None:
     first = args[0] if args else ""
     if first and first not in verbs.names() and "=" not in first and first[0] not in "-+~":
-        import re
-
-        from ane_sweep.errors import nearest, suggestion
-
         if first == "last" or re.fullmatch(r"\d{8}-\d{6}(-\d+)?", first):
             raise ConfigError(
                 f"{first}: that is a run; `ane-sweep report {first}` shows it, `ane-sweep list` all of them"

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from ane_sweep import installed, tracking
 from ane_sweep.bridge import disk, record
-from ane_sweep.bridge.outcome import Outcome
-from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.record import Record, Status
+from ane_sweep.bridge.task import Task
 from ane_sweep.errors import AneSweepError, ConfigError, Unfinished
 from ane_sweep.machine import host, memory
 from ane_sweep.native_errors import explain
@@ -34,6 +34,19 @@ from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, columns, format_path, s
 class View(Display, Protocol):
     """A display of a plan that runs."""
 
+    def close(self) -> None: ...
+
+
+class QuietView:
+    """A display that shows no progress; status lines between two tasks go to `tell`."""
+
+    def __init__(self, tell: Callable[[str], None]):
+        self.say = tell
+
+    def begin(self, task: Task) -> None: ...
+    def end(self, task: Task, outcome: Outcome) -> None: ...
+    def freeze(self) -> None: ...
+    def at(self, task: Task, machine: str) -> None: ...
     def close(self) -> None: ...
 
 
@@ -217,10 +230,8 @@ def in_doubt(what: str, again: str, audience: Terminal) -> Iterator[None]:
     """Turn any error of a step after the records into a warning, so that the records and later steps survive."""
     try:
         yield
-    except AneSweepError as error:
-        audience.tell(f"doubt: {what}: {error}")
-    except OSError as error:
-        audience.tell(f"doubt: {what}: {explain(error)}")
+    except (AneSweepError, OSError) as error:
+        audience.tell(f"doubt: {what}: {explain(error) if isinstance(error, OSError) else error}")
     except Exception as error:
         audience.tell(f"doubt: {what}: {type(error).__name__}: {error}. Next: {again}")
 

@@ -42,7 +42,7 @@ def mask_credentials(text: str) -> str:
     """Return the text without users, passwords and tokens in addresses: `https://***@host/?token=***`."""
     if ":/" not in text:
         return text
-    return _ADDRESS.sub(lambda found: _PARAMETER.sub(_parameter, _USER.sub(f"{HIDDEN}@", found[0])), text)
+    return _ADDRESS.sub(lambda found: _PARAMETER.sub(_mask_parameter, _USER.sub(f"{HIDDEN}@", found[0])), text)
 
 
 def without_secrets(text: str, address: str) -> str:
@@ -63,7 +63,7 @@ def _secrets(address: str) -> set[str]:
     return {way for one in found for way in (one, unquote(one)) if len(way) >= SHORTEST}
 
 
-def _parameter(found: re.Match[str]) -> str:
+def _mask_parameter(found: re.Match[str]) -> str:
     return found[1] + HIDDEN if _TELLING.search(found[1]) else found[0]
 
 

@@ -111,16 +111,23 @@ def format_path(path: Path) -> str:
         return str(path)
 
 
-def tell(**content: Any) -> None:
+def tell(**content: object) -> None:
     """Print a result for scripts: one JSON object on standard output, in ASCII, so that it holds no terminal commands.
     Numbers that are not finite become null.
     """
     import json
 
-    print(json.dumps({"schema": 1, **_finite(content)}, indent=1, allow_nan=False, default=str))
+    print(
+        json.dumps(
+            {"schema": 1, **{name: _finite(value) for name, value in content.items()}},
+            indent=1,
+            allow_nan=False,
+            default=str,
+        )
+    )
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     if isinstance(value, dict):
         return {str(name): _finite(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

@@ -4,8 +4,7 @@ import hashlib
 from pathlib import Path
 
 from ane_sweep.bridge.figures import Timing
-from ane_sweep.bridge.outcome import Outcome
-from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.task import Task, TaskResult
 from ane_sweep.runner import isolate
 from ane_sweep.runner.executors import local

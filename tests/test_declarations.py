@@ -69,7 +69,7 @@ def load(params, inputs):
 """
 EXECUTOR = """
 from ane_sweep.bridge.executors import Executor
-from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.record import StageStatus
 
 EXECUTOR = Executor(help="a machine that declines every task")

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ane_sweep import outward
-from ane_sweep.bridge import retold
-from ane_sweep.bridge.record import Weights
+from ane_sweep.bridge.record import Weights, map_record_texts
 
 USER = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.%!$+", max_size=12)
 PASSWORD = st.text("abcXYZ019-_.%!$+:/?#@&='", max_size=12)
@@ -124,7 +123,7 @@ def test_a_record_is_told_whole_and_stays_a_record(monkeypatch):
     (one,) = constructed.records(1)
     one.reason, one.weights = "no \x1b[2J", Weights(source="/home/me/nets")
     one.realised["notes"] = [{"/home/jane/x": "https://a:b@c"}]
-    (left,) = retold.records([one])
+    (left,) = map_record_texts([one])
     assert left.reason == "no \\x1b[2J" and left.weights.source == "~/nets"
     assert left.realised["notes"] == [{"/home/***/x": "https://***@c"}]
     assert (left.metrics, left.cell_key) == (one.metrics, one.cell_key)

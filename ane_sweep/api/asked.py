@@ -3,15 +3,14 @@
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike, fspath
-from typing import Any
 
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner import compose, config, schema
 from ane_sweep.planner.matrix import Request
-from ane_sweep.words import asks_help
+from ane_sweep.terminal import asks_help
 
 
-def all_words(words: Iterable[str], axes: Mapping[str, Any]) -> list[str]:
+def all_words(words: Iterable[str], axes: Mapping[str, object]) -> list[str]:
     """Return the words that a command line would ask for a matrix with. Raises ConfigError."""
     args = ["-m", *as_words(words), *(word for key, value in axes.items() for word in as_word(key, value))]
     if asks_help(args):
@@ -19,7 +18,7 @@ def all_words(words: Iterable[str], axes: Mapping[str, Any]) -> list[str]:
     return args
 
 
-def request(words: Iterable[str], axes: Mapping[str, Any]) -> tuple[Request, list[str]]:
+def request(words: Iterable[str], axes: Mapping[str, object]) -> tuple[Request, list[str]]:
     """Return the request, and the words that a command line would ask for it with. Raises ConfigError."""
     args = all_words(words, axes)
     with compose.isolate_hydra():
@@ -39,7 +38,7 @@ def as_words(words: Iterable[str]) -> list[str]:
     return [word for word in found if word not in ("-m", "--multirun")]
 
 
-def as_word(key: str, value: Any) -> Iterator[str]:
+def as_word(key: str, value: object) -> Iterator[str]:
     """Yield `chunks=[1, 2]` as `chunks=1,2`; a mapping as a word for each of its keys."""
     known = schema.KEYS.get(key)
     if isinstance(value, Mapping) and (known is None or dict not in known.types):
@@ -54,11 +53,11 @@ def as_word(key: str, value: Any) -> Iterator[str]:
     yield f"{'+' if key == 'sweep' else ''}{key}={','.join(map(compose.as_text, values))}"
 
 
-def _listed(value: Any) -> list[Any]:
+def _listed(value: object) -> list[object]:
     return value if isinstance(value, list) else [value]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Return tuples, ranges and arrays as lists, paths as text, numpy's numbers as Python's."""
     if isinstance(value, PathLike):
         return fspath(value)

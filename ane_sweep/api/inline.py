@@ -4,14 +4,14 @@ import html
 import os
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from ane_sweep import engine
-from ane_sweep.bridge.outcome import DONE, Outcome
-from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.plan import DONE, Outcome, Plan
 from ane_sweep.bridge.record import Record
 from ane_sweep.bridge.task import Task
 from ane_sweep.report import page
@@ -46,8 +46,7 @@ class Reader(engine.Terminal):
     def tell(self, line: str) -> None:
         self.said.append(line)
 
-    def result(self, line: str) -> None:
-        self.said.append(line)
+    result = tell
 
     def links(self, pages: dict[str, str]) -> None:
         self.said.append(f"compare: {pages['compare']}")
@@ -57,35 +56,15 @@ class Reader(engine.Terminal):
 
     def watch(self, plan: Plan) -> engine.View:
         show = shower()
-        return Quiet(self.said) if show is None else Bar(self.said, plan, show)
+        return engine.QuietView(self.tell) if show is None else Bar(self.tell, plan, show)
 
 
-@dataclass
-class Quiet:
-    """A display that shows nothing; it keeps the status lines between two tasks."""
-
-    said: list[str]
-
-    def begin(self, task: Task) -> None: ...
-
-    def end(self, task: Task, outcome: Outcome) -> None: ...
-
-    def freeze(self) -> None: ...
-
-    def at(self, task: Task, machine: str) -> None: ...
-
-    def say(self, line: str) -> None:
-        self.said.append(line)
-
-    def close(self) -> None: ...
-
-
-class Bar(Quiet):
+class Bar(engine.QuietView):
     """A progress bar: finished tasks, running ones and failures. It is drawn between tasks alone: nothing of ours runs
     beside what is timed."""
 
-    def __init__(self, said: list[str], plan: Plan, show: Any):
-        super().__init__(said)
+    def __init__(self, tell: Callable[[str], None], plan: Plan, show: Callable[..., Any]):
+        super().__init__(tell)
         self.left = {key for key, task in plan.tasks.items() if task.unavailable is None}
         self.total, self.running, self.wrong = len(self.left), dict[str, str](), list[str]()
         self.timed = sum(task.alone and task.unavailable is None for task in plan.tasks.values())
@@ -123,10 +102,10 @@ class Bar(Quiet):
             self.handle.update(shown, raw=True)
 
 
-def shower() -> Any:
+def shower() -> Callable[..., Any] | None:
     """Return IPython's display if a kernel shows this process's output; None elsewhere, a plain IPython included."""
     ipython = sys.modules.get("IPython")
-    shell: Any = ipython.get_ipython() if ipython else None
+    shell = ipython.get_ipython() if ipython else None
     if getattr(shell, "kernel", None) is None:
         return None
     return import_module("IPython.display").display

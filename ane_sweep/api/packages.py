@@ -31,4 +31,5 @@ def predict(
         if len(model.inputs) != 1:
             raise PackageError(f"{package}: which input is it? Give {{name: array}}; inputs: {', '.join(model.inputs)}")
         inputs = {next(iter(model.inputs)): inputs}
-    return model.predict(dict(inputs), model.new_state() if model.states else None)
+    found: dict[str, np.ndarray[Any, Any]] = model.predict(dict(inputs), model.new_state() if model.states else None)
+    return found

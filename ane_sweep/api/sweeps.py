@@ -197,13 +197,13 @@ def _headline(label: str) -> int:
     return _HEADLINE.index(name) if name in _HEADLINE else len(_HEADLINE)
 
 
-def plan(words: Iterable[str], axes: Mapping[str, Any]) -> Planned:
+def plan(words: Iterable[str], axes: Mapping[str, object]) -> Planned:
     request, _ = asked.request(words, axes)
     made, text, _ = overview.make_plan_view(request, outputs_folder(request.settings["out"]))
     return Planned(made, text)
 
 
-def sweep(words: Iterable[str], axes: Mapping[str, Any]) -> Sweep:
+def sweep(words: Iterable[str], axes: Mapping[str, object]) -> Sweep:
     request, args = asked.request(words, axes)
     if request.settings["nightly"]["enabled"]:
         raise ConfigError("nightly.enabled: a night is run by the command line (ane_sweep/docs/compare.md)")
@@ -220,7 +220,7 @@ def load(run: "str | os.PathLike[str]", out: "str | os.PathLike[str] | None") ->
     return Sweep(named.absolute(), record.read_records(named))
 
 
-def best(words: Iterable[str], axes: Mapping[str, Any]) -> Found:
+def best(words: Iterable[str], axes: Mapping[str, object]) -> Found:
     wishes = {name: value for name, value in axes.items() if name in ("minimise", "maximise")}
     wanted, rest = goal.parse([*asked.as_words(words), *(f"{way}={_joined(names)}" for way, names in wishes.items())])
     args = asked.all_words([], {name: value for name, value in axes.items() if name not in wishes})

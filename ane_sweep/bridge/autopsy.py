@@ -51,7 +51,7 @@ def cause_of_death(
     if name == "SIGKILL" and ran_out:
         return "out_of_memory", f"{stage} was killed by the kernel's out-of-memory killer"
     refused_memory = limit is not None and native_errors.reports_no_memory(tail)
-    if refused_memory and name != "SIGKILL" and not _runs_users_code(task):
+    if refused_memory and name != "SIGKILL" and "code" not in task.inputs:  # what a user's module prints is no evidence
         return (
             "out_of_memory",
             f"{stage} was refused memory (limit {_gib(limit)}) and ended with {name}: {_find_last_line(tail)}",
@@ -72,11 +72,6 @@ def cause_of_death(
         "failed",
         f"{stage} exited with code {name} and left no result: {_find_last_line(tail) or 'nothing on stderr'}",
     )
-
-
-def _runs_users_code(task: TaskRequest) -> bool:
-    """Return True if the task imports a module of the user's: what it prints is then no evidence of anything."""
-    return "code" in task.inputs
 
 
 def exit_name(code: int | None) -> int | str | None:

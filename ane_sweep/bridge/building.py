@@ -8,8 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ane_sweep.bridge import families
-from ane_sweep.bridge.axes import RUNS, Asked, Only, axis
-from ane_sweep.bridge.axes.targets import since
+from ane_sweep.bridge.axes import RUNS, Asked, Only, axis, since
 from ane_sweep.bridge.model_tasks import ONE_SIZE, TEXTS
 
 PREFILL, DECODE = "prefill", "decode"  # the functions of a program with a cache

@@ -8,15 +8,84 @@ from functools import cached_property
 from typing import Any
 
 from ane_sweep.bridge import axes
-from ane_sweep.bridge.axes import LOADS, RUNS, axis, mapping
-from ane_sweep.bridge.axes.common import Common
-from ane_sweep.bridge.axes.copies import Copies
+from ane_sweep.bridge.axes import LOADS, MACOS_TARGETS, RUNS, TARGETS, Asked, axis, mapping
 from ane_sweep.bridge.axes.cut import Cut
-from ane_sweep.bridge.axes.numerics import Numerics
+from ane_sweep.bridge.axes.running import Copies, Numerics
 from ane_sweep.bridge.axes.scoring import Scoring
-from ane_sweep.bridge.axes.targets import MACOS_TARGETS
 from ane_sweep.bridge.building import Options
 from ane_sweep.bridge.key import format_value
+from ane_sweep.bridge.model_tasks import ONE_SIZE
+
+
+def _too_long(asked: Asked) -> str | None:
+    if asked["seq_len"] > asked["longest"] and asked["task"] not in ONE_SIZE:
+        return f"seq_len={asked['seq_len']} is beyond the {asked['longest']} positions of {asked['model']}"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Common:
+    """The axes of every cell. `model` and `precision` name options, whose contents are in `model_options` and `precision_options`."""
+
+    model: str = mapping(shapes=("fetch", "reference", "examples", "convert"))
+    family: str
+    size: str
+    variant: str = axis(
+        "the model as it is, or rewritten for the Neural Engine (v2: queries in parts, where a family has it)",
+        choices=("original", "split_einsum", "split_einsum_v2"),
+        shapes=("convert", RUNS),
+    )
+    chunks: int | str = axis(
+        "how many programs the model is cut into; auto: the fewest that the chip takes",
+        least=1,
+        words=("auto",),
+        most=1000,
+        why="each is a program of its own, and no model here has as many places to cut",
+        shapes=("chunk", "predict", "compile", LOADS),  # no chunk task is an answer, too
+        honoured="chunks",
+    )
+    precision: str = mapping(shapes=("convert",), honoured="precision")
+    compute_units: str = axis(
+        "what Core ML may use",
+        choices=("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne"),
+        shapes=("predict", LOADS),
+        honoured="compute_units",
+    )
+    seq_len: int = axis(
+        "tokens in one input",
+        least=1,
+        most=2**20,
+        why="attention takes the square of it",
+        plain=128,
+        shapes=("reference", "examples", "convert"),
+        refuses=_too_long,
+    )
+    target: str = axis(
+        "the oldest OS the program must run on",
+        choices=(*TARGETS, *MACOS_TARGETS),
+        shapes=("convert",),
+        honoured="target",
+    )
+    runtime: str = axis("what executes the program; auto = coreml on macOS, else reference", shapes=("load", RUNS))
+    weights: str = axis(
+        "pretrained, random, or a folder (a checkpoint, or one sub-folder per model)",
+        shapes=("reference", "examples", "convert"),
+    )
+    seed: int = axis(
+        "of random weights and synthetic inputs",
+        least=0,
+        most=2**63 - 1,
+        why="a seed has 63 bits",
+        shapes=("reference", "convert"),
+    )
+    allow_pickle: bool = axis(
+        "accept pytorch_model.bin where there are no safetensors", shapes=("fetch", "reference", "convert"), named=False
+    )
+    fault: str = axis(
+        "crash-tests the runner: the fault to commit in the convert process",
+        choices=("none", "segfault", "hang", "memory", "raise", "corrupt_weights"),
+        shapes=("convert",),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +167,7 @@ class Cell(Scoring, Numerics, Options, Copies, Cut, Common):
         head, *path = axis.split(".")
         if path and head in ("model", "precision"):
             head += "_options"
-        value: Any = getattr(self, head)
+        value = getattr(self, head)
         for part in path:
             value = value[part]
         return value
@@ -110,12 +179,12 @@ _OF_GROUPS = ("model", "family", "size", "precision", "model_options", "precisio
 _ITS_OWN = tuple(field.name for field in fields(Cell) if field.name not in _OF_GROUPS)
 
 
-def canonical_json(value: Any) -> str:
+def canonical_json(value: object) -> str:
     """Return JSON with sorted keys and no spaces; strict, so that NaN never enters a key."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
 
 
-def digest(value: Any) -> str:
+def digest(value: object) -> str:
     """Return the sha256 of the canonical JSON of a plain value, 64 hex digits."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 

@@ -6,19 +6,34 @@ time end the process with SIGSEGV. Here each type is described under a lock befo
 
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeGuard, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
 _building = threading.Lock()
-_built: set[Any] = set()
+_built: set[type] = set()
 
 
-def convert(value: Any, kind: type[T], dec_hook: Callable[[type, Any], Any] | None = None) -> T:
+def convert(value: object, kind: type[T], dec_hook: Callable[[type, str], object] | None = None) -> T:
     """Return a plain value as `kind`. Raises msgspec.ValidationError if the value has another form."""
     _build(kind)
     return msgspec.convert(value, kind, strict=True, dec_hook=dec_hook)
+
+
+def check(value: object, kind: type[T]) -> T:
+    """Return `value` itself as a TypedDict, with the keys that the type does not name, which `convert` drops.
+
+    Raises msgspec.ValidationError if a key that the type names has another form.
+    """
+    if not _fits(value, kind):
+        raise AssertionError("a value that does not fit has raised")
+    return value
+
+
+def _fits(value: object, kind: type[T]) -> TypeGuard[T]:
+    convert(value, kind)
+    return True
 
 
 def decode(text: str | bytes, kind: type[T]) -> T:
@@ -27,7 +42,7 @@ def decode(text: str | bytes, kind: type[T]) -> T:
     return msgspec.json.decode(text, type=kind)
 
 
-def _build(kind: Any) -> None:
+def _build(kind: type) -> None:
     """Let msgspec describe a type and every type that its fields have."""
     if kind in _built:
         return

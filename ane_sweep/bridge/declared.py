@@ -23,7 +23,7 @@ T = TypeVar("T")
 class Declared(dict[str, T], Generic[T]):
     """A mapping of module name to declaration, for one package, in order. An unknown name raises a ConfigError with the known ones."""
 
-    def __init__(self, package: str, literal: str, kind: type[T], order: Callable[[T], Any] | None = None):
+    def __init__(self, package: str, literal: str, kind: type[T], order: Callable[[T], int] | None = None):
         found = [(path.stem, read(path, literal, kind)) for path in modules(folder(package))]
         super().__init__(sorted(found, key=lambda item: order(item[1])) if order else found)
         self.package, self.literal = package, literal
@@ -73,7 +73,7 @@ def _pattern(literal: str) -> re.Pattern[str]:
     return re.compile(rf"^{literal} = (\w+\((?:.*\)|\n(?:[ ].*\n|\n)*\)))[ ]*(?:#.*)?$", re.MULTILINE)
 
 
-def _problems(values: dict[str, Any], kind: Any) -> list[str]:
+def _problems(values: dict[str, object], kind: Any) -> list[str]:
     hints = get_type_hints(kind)
     known = {field.name: field.default is MISSING and field.default_factory is MISSING for field in fields(kind)}
     found = [f"{name}: nothing reads this; there are: {', '.join(known)}" for name in values if name not in known]
@@ -84,7 +84,7 @@ def _problems(values: dict[str, Any], kind: Any) -> list[str]:
     ]
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def _fits(value: object, hint: Any) -> bool:
     if get_origin(hint) is Literal:
         return value in get_args(hint)
     if get_origin(hint) is UnionType:

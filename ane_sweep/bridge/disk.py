@@ -1,6 +1,7 @@
-"""Helpers of files and folders: atomic writes, strict JSON, and deletion that follows no link."""
+"""Files and folders: atomic writes, strict JSON, the user's own files, and deletion that follows no link."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ane_sweep.terminal import say
+
+_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a block device", stat.S_IFSOCK: "a socket"}
 
 
 @contextlib.contextmanager
@@ -30,13 +33,51 @@ def replace_file(path: Path, mode: int = 0o644) -> Iterator[Path]:
         os.close(handle)
 
 
-def write_json(path: Path, value: Any) -> None:
+@contextlib.contextmanager
+def open_user_file(path: Path) -> Iterator[Path]:
+    """Yield an empty file to write; when the block ends well, its content is written to the user's `path`. Every verb writes
+    a file that the user names through here.
+
+    A regular file, or one that is not there yet, holds its old content or all of the new. A pipe, a device and a link are
+    opened and written to, as a shell's `>` does: they stay what they are, and standard error names what was written.
+    Raises OSError if `path` cannot be written, IsADirectoryError for a folder.
+    """
+    found = _look_at(path)
+    if found is None or stat.S_ISREG(found.st_mode):
+        with replace_file(path, 0o644 if found is None else stat.S_IMODE(found.st_mode)) as aside:
+            yield aside
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        aside = Path(folder) / "made"
+        aside.touch()
+        yield aside
+        with open(aside, "rb") as source, open(path, "wb") as target:
+            shutil.copyfileobj(source, target)
+    say(f"{path} is {_describe(path, found)}, which was written to")
+
+
+def _look_at(path: Path) -> os.stat_result | None:
+    """Return the status of what lies at `path`, of a link itself; None if nothing does. Raises IsADirectoryError."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder; give the name of a file", str(path))
+    with contextlib.suppress(FileNotFoundError):
+        return path.lstat()
+    return None
+
+
+def _describe(path: Path, found: os.stat_result) -> str:
+    if stat.S_ISLNK(found.st_mode):
+        return f"a link to {os.path.realpath(path)}"
+    return _KINDS[stat.S_IFMT(found.st_mode)]
+
+
+def write_json(path: Path, value: object) -> None:
     """Write strict JSON atomically. Raises ValueError on NaN."""
     with replace_file(path) as aside:
         aside.write_bytes(as_json(value))
 
 
-def as_json(value: Any) -> bytes:
+def as_json(value: object) -> bytes:
     """Return the bytes that `write_json` writes."""
     return json.dumps(value, allow_nan=False, indent=1).encode()
 

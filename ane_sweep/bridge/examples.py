@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 from ane_sweep.errors import ConfigError
 
@@ -97,23 +97,24 @@ def find_output(label: str, known: list[str]) -> int | None:
     return int(label) if label.strip().isdecimal() and int(label) < len(known) else None
 
 
-def _separated(said: str, name: str, suffix: str) -> list[dict[str, Any]]:
+def _separated(said: str, name: str, suffix: str) -> list[dict[str, object]]:
     tabs = suffix == ".tsv"  # whose fields have no quotes of their own
-    plain: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"strict": True}
-    reader = csv.DictReader(io.StringIO(said, newline=""), **plain)
+    lines = io.StringIO(said, newline="")
+    plain = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if tabs else None
+    reader = plain or csv.DictReader(lines, strict=True)
+    found: list[dict[str, object]] = []
     try:
-        return [_require_all_fields(one, f"line {reader.line_num}", name) for one in reader]
+        for one in reader:
+            if None in one or None in one.values():
+                where = f"score_data={name}: line {reader.line_num}"
+                raise ConfigError(f"{where} has another number of fields than the first line has names")
+            found.append(dict(one))
     except csv.Error as error:
         raise ConfigError(f"score_data={name}: line {reader.line_num} is no row of such a table: {error}") from None
+    return found
 
 
-def _require_all_fields(one: dict[Any, Any], where: str, name: str) -> dict[str, Any]:
-    if None in one or None in one.values():
-        raise ConfigError(f"score_data={name}: {where} has another number of fields than the first line has names")
-    return one
-
-
-def _json_lines(said: str, name: str, suffix: str) -> list[dict[str, Any]]:
+def _json_lines(said: str, name: str, suffix: str) -> list[dict[str, object]]:
     found = []
     for number, line in enumerate(said.splitlines(), 1):
         if line.strip():
@@ -127,22 +128,23 @@ def _json_lines(said: str, name: str, suffix: str) -> list[dict[str, Any]]:
     return found
 
 
-def _parquet(path: Path, name: str) -> list[dict[str, Any]]:
+def _parquet(path: Path, name: str) -> list[dict[str, object]]:
     import pandas
 
     try:
-        return pandas.read_parquet(path).to_dict("records")  # type: ignore[return-value]
+        table = pandas.read_parquet(path).to_dict("records")
+        return [{str(column): value for column, value in row.items()} for row in table]
     except Exception as error:  # of pyarrow, which has many
         raise ConfigError(f"score_data={name}: cannot be read as parquet ({type(error).__name__})") from None
 
 
-def _of_columns(table: list[dict[str, Any]], name: str) -> list[Row]:
+def _of_columns(table: list[dict[str, object]], name: str) -> list[Row]:
     has = list(table[0]) if table else []
     first, second = _column(has, (*TEXT, *FIRST)), _column(has, SECOND)
     label, grade = _column(has, LABEL), _column(has, GRADE) if second else None
     if table and first is None:
         raise ConfigError(
-            f"score_data={name}: no column of texts; it has {', '.join(map(str, has))[:200]}, expected {' or '.join(TEXT)}, or sentence1 "
+            f"score_data={name}: no column of texts; it has {', '.join(has)[:200]}, expected {' or '.join(TEXT)}, or sentence1 "
             "and sentence2"
         )
     return [
@@ -151,7 +153,7 @@ def _of_columns(table: list[dict[str, Any]], name: str) -> list[Row]:
     ]
 
 
-def _row(one: Mapping[str, Any], columns: tuple[Any, ...], grade: Any, where: str) -> Row:
+def _row(one: Mapping[str, object], columns: tuple[str | None, ...], grade: str | None, where: str) -> Row:
     said = [None if column is None else one.get(column) for column in columns]
     for column, value in zip(columns, said):
         if column is not None and (value is None or not str(value).strip()):
@@ -160,13 +162,13 @@ def _row(one: Mapping[str, Any], columns: tuple[Any, ...], grade: Any, where: st
     return Row(text or "", second, label, None if grade is None else _number(one.get(grade), f"{where}: {grade}"))
 
 
-def _column(has: list[Any], wanted: tuple[str, ...]) -> Any:
-    return next((one for want in wanted for one in has if str(one).strip().casefold() == want), None)
+def _column(has: list[str], wanted: tuple[str, ...]) -> str | None:
+    return next((one for want in wanted for one in has if one.strip().casefold() == want), None)
 
 
-def _number(said: Any, what: str) -> float:
+def _number(said: object, what: str) -> float:
     try:
-        value = float(said)
+        value = float(said) if isinstance(said, (str, SupportsFloat)) else math.nan
     except (TypeError, ValueError):
         value = math.nan
     if not math.isfinite(value):

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from ane_sweep.bridge.declared import Declared
-from ane_sweep.bridge.place import Places
+from ane_sweep.bridge.plan import Places
 
 
 @dataclass(frozen=True)

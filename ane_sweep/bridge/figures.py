@@ -4,9 +4,8 @@ Their constraints are what every file of ours holds and every file from elsewher
 written and has no value stays unwritten: see `as_plain`. Earlier versions left out some that have a default.
 """
 
-import re
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -15,17 +14,6 @@ from ane_sweep.placement.types import Count, Kind, Name, Placement
 
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
-# Names that a metric of a record has beside those of the registry (metrics.py); stages make NAMED_FIGURES of parts and units.
-FIGURES = {
-    "ops_cpu", "ops_gpu", "ops_ane", "ops_total", "segments", "transitions", "ane_tasks", "plan_agreement", "kl",
-    "equal_values", "score_rows", "score_positions", "convert_s", "calibrate_s", "compress_s", "compile_s",
-    "chunk_bytes_max", "chunk_bytes_ideal", "boundary_bytes", "footprint_bytes", "footprint_peak_bytes",
-    "ane_compiler_peak_bytes", "die_celsius", "throughput_total_s", "first_predict_ms", "first_predict_cold_ms",
-    "latency_processes", "latency_copies_ratio",
-}  # fmt: skip
-NAMED_FIGURES = re.compile(
-    r"(latency|load)_(\w+_)?ms|service_\w+_(bytes|cpu_s)|machine_\w+_bytes|(energy|power)_\w+_m[jw]"
-)
 _UNWRITTEN = {
     "advice", "at_shapes", "choice", "confidence", "flexible", "not_estimated", "unplaced", "function", "gates", "rule",
     "prefill_median_ms",
@@ -97,13 +85,18 @@ class Artifact:
     sha256: str | None = None
 
 
-def as_plain(figure: Placement | Timing) -> dict[str, Any]:
+def as_plain(figure: Placement | Timing) -> dict[str, object]:
     """Return a figure as JSON values."""
-    plain: dict[str, Any] = _written(msgspec.to_builtins(figure))
-    return plain
+    return _without_unset(msgspec.to_builtins(figure))
 
 
-def _written(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _written(v) for k, v in value.items() if v is not None or k not in _UNWRITTEN}
-    return [_written(item) for item in value] if isinstance(value, list) else value
+def _without_unset(plain: dict[str, object]) -> dict[str, object]:
+    written: dict[str, object] = {}
+    for name, value in plain.items():
+        if isinstance(value, dict):
+            written[name] = _without_unset(value)
+        elif isinstance(value, list):
+            written[name] = [_without_unset(one) if isinstance(one, dict) else one for one in value]
+        elif value is not None or name not in _UNWRITTEN:
+            written[name] = value
+    return written

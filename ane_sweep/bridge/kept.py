@@ -4,7 +4,7 @@ A file that is torn, no JSON or of another form counts as absent: its content is
 """
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -23,7 +23,7 @@ def read(path: Path, kind: type[T], instead: str) -> T | None:
     return found
 
 
-def as_kind(value: Any, kind: type[T]) -> T | None:
+def as_kind(value: object, kind: type[T]) -> T | None:
     """Return a JSON value as `kind`, or None if it has another form."""
     try:
         return None if value is None else conversion.convert(value, kind)

@@ -25,7 +25,7 @@ class Key:
 
     types: tuple[type, ...]
     help: str
-    choices: tuple[Any, ...] = ()
+    choices: tuple[object, ...] = ()
     least: float | None = None
     words: tuple[str, ...] = ()
     most: float | None = None
@@ -34,7 +34,7 @@ class Key:
     label: bool = False
     check: Callable[[str, Any], str | None] | None = None
 
-    def problem(self, name: str, value: Any) -> str | None:
+    def problem(self, name: str, value: object) -> str | None:
         """Return one sentence if `value` is not acceptable, else None. A bool is never an int here."""
         if not _is(value, self.types):
             strange = "" if isinstance(value, (*NUMBER, str, list, dict, NONE)) else f", got {type(value).__name__}"
@@ -53,25 +53,23 @@ class Key:
             return beyond
         return self.check(name, value) if self.check and value is not None else None
 
-    def _out_of_bounds(self, name: str, value: Any) -> str | None:
-        if isinstance(value, str):
-            return None
-        if self.least is not None and value is not None and value < self.least:
+    def _out_of_bounds(self, name: str, value: object) -> str | None:
+        if self.least is not None and isinstance(value, NUMBER) and value < self.least:
             return f"{name}={value}: must be {self.least:g} or more"
         size = len(value) if isinstance(value, list) else value
-        if self.most is not None and size is not None and size > self.most:
+        if self.most is not None and isinstance(size, NUMBER) and size > self.most:
             values = " values" if isinstance(value, list) else ""
             return f"{name}={abbreviate(value, '')}: must be {self.most:,}{values} or less; {self.why}"
         return None
 
 
-def abbreviate(value: Any, quote: str = "'") -> str:
+def abbreviate(value: object, quote: str = "'") -> str:
     """Return a value for a sentence, cut if it is longer than 100 characters."""
     text = repr(value) if quote or not isinstance(value, str) else value
     return text if len(text) <= 100 else f"{text[:80]}... ({len(text):,} characters)"
 
 
-def format_value(value: Any) -> str:
+def format_value(value: object) -> str:
     """Return a value as a user would type it: `[1811MB,layer:24]`, `null`, `2`."""
     if isinstance(value, list):
         return f"[{','.join(map(format_value, value))}]"
@@ -80,7 +78,7 @@ def format_value(value: Any) -> str:
     return "null" if value is None else str(value)
 
 
-def _is(value: Any, types: tuple[type, ...]) -> bool:
+def _is(value: object, types: tuple[type, ...]) -> bool:
     return isinstance(value, types) and not (isinstance(value, bool) and bool not in types)
 
 
@@ -90,7 +88,7 @@ def _named(types: tuple[type, ...]) -> str:
     return " or ".join(dict.fromkeys(words.get(t, t.__name__) for t in types))
 
 
-def _unfit(value: Any) -> str | None:
+def _unfit(value: object) -> str | None:
     """Return why a value, or an item of it, cannot be part of a key or a record; None if it can."""
     if isinstance(value, dict):
         if len({type(key) for key in value} | {str}) > 1 and {type(key) for key in value} != {int}:

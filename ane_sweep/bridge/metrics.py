@@ -4,6 +4,7 @@ To add a metric, let a stage return it (`Metric(name, value, unit)`) and add a r
 in the records, is a column of `Sweep.frame()`, is tracked as `rest.<kind>.<name>`, and can be named as KIND.NAME in `best`.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
@@ -13,12 +14,6 @@ from ane_sweep.placement.types import Kind
 
 Place = Literal["table", "report", "mlflow", "best", "compare"]
 EVERYWHERE: tuple[Place, ...] = ("table", "report", "mlflow", "best", "compare")
-
-
-class HasFigures(Protocol):
-    """A record, as far as its figures are read here."""
-
-    def read(self, name: str, kind: Kind, chip: str | None = None) -> float | None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +163,18 @@ _ROWS = (  # in the order of the table's columns
     ),
 )  # fmt: skip
 METRICS = {spec.name: spec for spec in _ROWS}
+# Recorded names that have no row: they show nowhere but in records, frames and under `rest.` in MLflow.
+_WITHOUT_ROW = {
+    "ops_cpu", "ops_gpu", "ops_ane", "ops_total", "segments", "transitions", "ane_tasks", "plan_agreement", "kl",
+    "equal_values", "score_rows", "score_positions", "convert_s", "calibrate_s", "compress_s", "compile_s",
+    "chunk_bytes_max", "chunk_bytes_ideal", "boundary_bytes", "footprint_bytes", "footprint_peak_bytes",
+    "ane_compiler_peak_bytes", "die_celsius", "throughput_total_s", "first_predict_ms", "first_predict_cold_ms",
+    "latency_processes", "latency_copies_ratio",
+}  # fmt: skip
+RECORDED = {*_WITHOUT_ROW, *(spec.name for spec in _ROWS if not spec.ratio)}
+_MADE_NAMES = re.compile(  # of parts and units
+    r"(latency|load)_(\w+_)?ms|service_\w+_(bytes|cpu_s)|machine_\w+_bytes|(energy|power)_\w+_m[jw]"
+)
 # Figures that a cell needs to be weighed against others in the report, and what it calls the best cell at each.
 RANKED = {"latency_median_ms": "fastest", "package_bytes": "smallest", "psnr_db": "most accurate"}
 
@@ -177,7 +184,23 @@ def shown_in(place: Place) -> list[MetricSpec]:
     return [spec for spec in METRICS.values() if place in spec.shows]
 
 
-def value(record: HasFigures, spec: MetricSpec, chip: str | None = None) -> float | None:
+class Recorded(Protocol):
+    """A record, as far as the registry reads it."""
+
+    def read(self, name: str, kind: Kind = "measured", chip: str | None = None) -> float | None: ...
+
+
+def is_recorded(name: str) -> bool:
+    """Return True for the name of a metric that records of this version can have."""
+    return name in RECORDED or _MADE_NAMES.fullmatch(name) is not None
+
+
+def unit(name: str) -> str:
+    """Return the unit in which a metric is recorded; "1", a plain number, for one without a row."""
+    return METRICS[name].unit if name in METRICS else "1"
+
+
+def value(record: Recorded, spec: MetricSpec, chip: str | None = None) -> float | None:
     """Return the recorded figure of a metric, of its fallback, or of its ratio; None if the record has none of them."""
     if spec.ratio:
         part, whole = (record.read(name, spec.kind, chip) for name in spec.ratio)

@@ -10,7 +10,7 @@ import io
 import pickle
 import zipfile
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ MOST_PICKLE_BYTES = 4 << 20  # of data.pkl; of GPT-2 XL with its optimizer it ha
 _ARGS = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size")
 
 
-def is_config(config: Mapping[str, Any]) -> bool:
+def is_config(config: Mapping[str, object]) -> bool:
     """Return True if a config.json holds nanoGPT's model_args: Hugging Face's has no block_size, and says its model_type."""
     return "block_size" in config and "model_type" not in config
 
@@ -37,7 +37,7 @@ def is_checkpoint(folder: Path) -> bool:
         return False
 
 
-def architecture(args: Mapping[str, Any], option: Mapping[str, Any], label: str) -> dict[str, Any]:
+def architecture(args: Mapping[str, object], option: Mapping[str, Any], label: str) -> dict[str, object]:
     """Return the option's architecture with a checkpoint's numbers. What model_args do not say stays the option's: above all
     the activation, which became the exact GELU in 2023 (before: activation_function=gelu_new).
 
@@ -53,7 +53,7 @@ def architecture(args: Mapping[str, Any], option: Mapping[str, Any], label: str)
     return {**option["arch"], **numbers, "n_positions": args["block_size"]}
 
 
-def model_args(path: Path, model: str) -> dict[str, Any]:
+def model_args(path: Path, model: str) -> dict[str, object]:
     """Read `model_args` of a ckpt.pt, without PyTorch and without running anything that the pickle names.
 
     Format: torch.save's zip, whose data.pkl holds everything but the numbers. Raises ConfigError for another format.
@@ -74,20 +74,20 @@ def model_args(path: Path, model: str) -> dict[str, Any]:
     return args
 
 
-class _Ordered(OrderedDict):
+class _Ordered(OrderedDict[str, object]):
     """An OrderedDict as torch.save writes it: empty at first. A pickle that copies a large one again and again is refused."""
 
     def __init__(self) -> None:
         super().__init__()
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         """Drop the versions of modules that PyTorch keeps as an attribute of a state."""
 
 
 class _Plain(pickle.Unpickler):
     """Containers and numbers; tensors become None, everything else is refused."""
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> Callable[..., object]:
         if (module, name) == ("collections", "OrderedDict"):
             return _Ordered
         if module == "torch._utils" and name.startswith("_rebuild_"):
@@ -96,9 +96,9 @@ class _Plain(pickle.Unpickler):
             return _nothing
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
-    def persistent_load(self, pid: Any) -> None:
+    def persistent_load(self, pid: object) -> None:
         return None
 
 
-def _nothing(*args: Any) -> None:
+def _nothing(*args: object) -> None:
     return None

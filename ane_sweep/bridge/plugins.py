@@ -13,7 +13,7 @@ An entry's value names a module; the files that it adds lie next to that module 
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module, metadata
 from importlib.machinery import ModuleSpec, PathFinder
@@ -128,8 +128,7 @@ def _described(kind: str, entry: metadata.EntryPoint) -> Plugin:
     plain = Plugin(kind, entry.name, entry.value, named, version)
 
     def cannot(why: str) -> Plugin:
-        told = f"{KINDS[kind]} {entry.name!r} of {plain} cannot be used: {why}"
-        return Plugin(kind, entry.name, entry.value, named, version, trouble=told)
+        return replace(plain, trouble=f"{KINDS[kind]} {entry.name!r} of {plain} cannot be used: {why}")
 
     if not _NAME.fullmatch(entry.name):
         return cannot("its name may hold letters, digits, _, . and -")
@@ -145,7 +144,7 @@ def _described(kind: str, entry: metadata.EntryPoint) -> Plugin:
         return cannot("its module has no Python source")
     if kind in FILES and not (folder / FILES[kind].format(entry.name)).is_file():
         return cannot(f"there is no {folder / FILES[kind].format(entry.name)}")
-    return Plugin(kind, entry.name, entry.value, named, version, source, folder)
+    return replace(plain, source=source, folder=folder)
 
 
 def _spec(module: str) -> ModuleSpec | None:

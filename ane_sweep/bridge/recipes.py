@@ -20,17 +20,17 @@
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
-from ane_sweep.bridge.axes.targets import TARGETS
+from ane_sweep.bridge.axes import TARGETS
 
 Recipe = dict[str, Any]
 
 MOST = 10**9  # of a number of channels or elements: no weight here is larger
 PALETTE_BITS = (1, 2, 3, 4, 6, 8)
-_COMMON: dict[str, Any] = {"activations": None, "min_elements": 2048, "skip": [], "overrides": []}
+_COMMON: dict[str, object] = {"activations": None, "min_elements": 2048, "skip": [], "overrides": []}
 # kind -> its fields with their defaults
-FIELDS: dict[str, dict[str, Any]] = {
+FIELDS: dict[str, dict[str, object]] = {
     "linear": {"bits": 8, "granularity": "per_channel", "block_size": 32, "mode": "symmetric", "sparsity": None},
     "palettized": {
         "bits": 4, "granularity": "per_tensor", "group_size": 16, "mode": "kmeans", "per_channel_scale": False,
@@ -43,7 +43,7 @@ _WHY = {
     "linear": "Core ML has whole numbers of these widths alone",
     "palettized": "Core ML's tables have indices of these widths alone; kind=mixed with bits=5 reaches an average between",
 }
-_CHOICES: dict[tuple[str, str], tuple[Any, ...]] = {
+_CHOICES: dict[tuple[str, str], tuple[object, ...]] = {
     ("linear", "bits"): (4, 8),
     ("linear", "granularity"): ("per_tensor", "per_channel", "per_block"),
     ("linear", "mode"): ("symmetric", "asymmetric"),
@@ -53,13 +53,12 @@ _CHOICES: dict[tuple[str, str], tuple[Any, ...]] = {
 }
 
 
-def problems(weights: Any) -> list[str]:
+def problems(weights: object) -> list[str]:
     """Return every problem of `precision.weights`, one sentence each; null is the recipe that changes nothing."""
     if weights is None:
         return []
     found = _problems_of(weights, "precision.weights", _COMMON)
-    overrides = weights.get("overrides", []) if isinstance(weights, Mapping) else []
-    if found or not overrides:
+    if found or not isinstance(weights, Mapping) or not (overrides := weights.get("overrides")):
         return found
     if weights["kind"] == "mixed":
         return ["precision.weights.overrides: mixed chooses the bits itself; leave weights out with skip"]
@@ -86,9 +85,9 @@ def canonical(weights: Mapping[str, Any] | None) -> Recipe | None:
     return _fill_defaults(recipe)
 
 
-def calibration(recipe: Recipe) -> dict[str, Any] | None:
+def calibration(recipe: Recipe) -> dict[str, object] | None:
     """Return the measurements that the recipe needs first, as `params` of stage calibrate; None for most recipes."""
-    wanted: dict[str, Any] = {}
+    wanted: dict[str, object] = {}
     if recipe["kind"] == "mixed":
         wanted["sensitivity"] = {name: recipe[name] for name in ("candidates", "min_elements", "skip")}
     if recipe["activations"]:
@@ -107,9 +106,11 @@ def least_target(recipe: Recipe) -> tuple[str, str]:
 
 def average_bits(recipe: Recipe) -> float:
     """Return the average bits a weight, before tables, scales and what stays uncompressed: for the planner's estimates."""
-    kept, mask = _compute_kept_share(recipe.get("sparsity"))
     bits = 16.0 if recipe["kind"] == "sparse" else float(recipe["bits"] or max(recipe["candidates"]))
-    return kept * bits + mask
+    if (sparsity := recipe.get("sparsity")) is None:
+        return bits
+    zeros = parse_sparsity(sparsity)
+    return (1 - zeros if isinstance(zeros, float) else 1 - zeros[0] / zeros[1]) * bits + 1  # a bit of the mask
 
 
 def parse_sparsity(sparsity: float | str) -> tuple[int, int] | float:
@@ -118,14 +119,6 @@ def parse_sparsity(sparsity: float | str) -> tuple[int, int] | float:
         n, m = sparsity.split(":")
         return int(n), int(m)
     return float(sparsity)
-
-
-def _compute_kept_share(sparsity: float | str | None) -> tuple[float, int]:
-    """Return (share of the numbers that is kept, bits of the mask)."""
-    if sparsity is None:
-        return 1.0, 0
-    zeros = parse_sparsity(sparsity)
-    return (1 - zeros if isinstance(zeros, float) else 1 - zeros[0] / zeros[1]), 1
 
 
 def _reasons(recipe: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -143,7 +136,7 @@ def _reasons(recipe: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(target, what) for holds, target, what in rules if holds]
 
 
-def _apply_override(weights: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+def _apply_override(weights: Mapping[str, object], override: Mapping[str, object]) -> dict[str, object]:
     """Return the recipe for weights that an override matches: another kind starts from its own defaults."""
     changes = {name: value for name, value in override.items() if name != "match"}
     base = {name: value for name, value in weights.items() if name not in _COMMON}
@@ -165,7 +158,7 @@ def _fill_defaults(recipe: Mapping[str, Any]) -> Recipe:
     return full
 
 
-def _problems_of(weights: Any, where: str, common: Mapping[str, Any]) -> list[str]:
+def _problems_of(weights: object, where: str, common: Mapping[str, object]) -> list[str]:
     kind = weights.get("kind") if isinstance(weights, Mapping) else weights
     if not isinstance(weights, Mapping) or not isinstance(kind, str) or kind not in FIELDS:
         return [f"{where}.kind={kind!r:.100}: unknown; choices: {', '.join(FIELDS)}"]
@@ -189,37 +182,33 @@ def _problems_of(weights: Any, where: str, common: Mapping[str, Any]) -> list[st
             f"{where}: coremltools cannot put scales beside a table of a sparse weight; leave one of the two out"
         )
     if not found and kind == "mixed":
-        found += _problems_of_mixed({**FIELDS["mixed"], **weights}, where)
+        recipe: Recipe = {**FIELDS["mixed"], **weights}
+        bits, least, most = recipe["bits"], min(recipe["candidates"]), max(recipe["candidates"])
+        if recipe["min_psnr_db"] is None and not (_number(bits) and least <= bits <= most):
+            found.append(f"{where}.bits={bits}: expected an average from {least} to {most}")
     return found
 
 
-def _problems_of_mixed(recipe: Mapping[str, Any], where: str) -> list[str]:
-    bits, candidates = recipe["bits"], recipe["candidates"]
-    if recipe["min_psnr_db"] is None and not (_number(bits) and min(candidates) <= bits <= max(candidates)):
-        return [f"{where}.bits={bits}: expected an average from {min(candidates)} to {max(candidates)}"]
-    return []
-
-
-def _number(value: Any) -> bool:
+def _number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _is_whole_number(value: Any, least: int) -> bool:
+def _is_whole_number(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST
 
 
-def _ratio(value: Any) -> bool:
+def _ratio(value: object) -> bool:
     if isinstance(value, str):
         n, colon, m = value.partition(":")
         return bool(colon) and n.isdecimal() and m.isdecimal() and len(m) < 6 and len(n) < 6 and 0 < int(n) < int(m)
     return value is None or (_number(value) and 0 < value < 1)
 
 
-def _texts(value: Any) -> bool:
+def _texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+_RULES: dict[str, tuple[Callable[[object], bool], str]] = {
     "block_size": (lambda v: _is_whole_number(v, 2), "a whole number of 2 or more"),
     "group_size": (lambda v: _is_whole_number(v, 1), "a whole number of 1 or more"),
     "min_elements": (lambda v: _is_whole_number(v, 0), "a whole number of 0 or more"),

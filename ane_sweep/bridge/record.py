@@ -6,7 +6,7 @@ A sweep leaves `outputs/runs/<stamp>/records.jsonl`, one strict JSON object a li
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -16,16 +16,16 @@ import msgspec
 from msgspec import Meta
 
 from ane_sweep.bridge import conversion, disk, kept
-from ane_sweep.bridge.figures import FIGURES, NAMED_FIGURES, Artifact, Metric, Timing, as_plain
-from ane_sweep.bridge.metrics import METRICS
+from ane_sweep.bridge.figures import Artifact, Metric, Timing, as_plain
+from ane_sweep.bridge.metrics import RECORDED, is_recorded
+from ane_sweep.bridge.task import DRAWN, Realised
 from ane_sweep.errors import ConfigError, RunNotFound, StoreError, suggestion
-from ane_sweep.outward import mask_credentials
+from ane_sweep.outward import make_public, map_texts, mask_credentials
 from ane_sweep.placement.types import Count, Kind, Placement
 
 SCHEMA = 1
 FILE_NAME = "records.jsonl"
 DIGEST = "digest"  # of each line there: sha256 of the record's other fields as JSON with sorted keys
-DRAWN = "random_weights"  # key of `realised`: what is said of weights that a module's own code draws
 File = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][\w.-]{0,120}\Z")]  # a name that a folder can have
 Key = Annotated[str, Meta(pattern=r"^[\w-]{1,128}\Z")]
 
@@ -90,14 +90,6 @@ class Record:
     """All facts about one cell: `cell` is the request, `realised` what really happened.
 
     timings  one entry a process that timed it; the metrics are pooled from these (pool.py)
-
-    In `realised`, of cells that ran on Core ML: `verdict` (agrees, disagrees, unavailable: did it run where it was asked
-    to), `observed` (cpu, gpu, ane or null), `verdict_reasons` (sentences), and `evidence`, what the second pass found: of
-    each source `measured` or why not, `predictions`, `findings` of the system log (verdict.py, stages/evidence.py).
-    `ane_compiled`: the programs that Core ML made for the Neural Engine, where they could be read: files, targets, tasks,
-    and ops a task as `planned` and as `predicted` (worker/coreml/compiled.py).
-    `throughput`: {inputs, distinct, order, warmup} where many inputs were predicted in a row.
-    `grown_blocks`: blocks that were not converted themselves (worker/grow/); 0 where all were.
     """
 
     sweep: File
@@ -106,7 +98,7 @@ class Record:
     status: Status
     reason: str | None = None
     stages: list[StageOutcome] = field(default_factory=list)
-    realised: dict[str, Any] = field(default_factory=dict)
+    realised: Realised = field(default_factory=Realised)
     metrics: list[Metric] = field(default_factory=list)
     placement: list[Placement] = field(default_factory=list)
     weights: Weights = Weights()
@@ -123,8 +115,8 @@ class Record:
         """
         found = self.read(name, kind, chip)
         own = dict.fromkeys(metric.name for metric in self.metrics)
-        if found is None and name not in own and name not in {*FIGURES, *METRICS} and not NAMED_FIGURES.fullmatch(name):
-            known = own or dict.fromkeys(sorted({*FIGURES, *METRICS}))
+        if found is None and name not in own and not is_recorded(name):
+            known = own or dict.fromkeys(sorted(RECORDED))
             raise ConfigError(f"{name}: no figure has that name{suggestion(name, known)}; known: {', '.join(known)}")
         return found
 
@@ -141,12 +133,12 @@ class Record:
         """Return the record's placements of one kind."""
         return (entry for entry in self.placement if entry.kind == kind)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the record as plain JSON values, `schema` first; what is no finite number becomes null."""
         plain = {"schema": self.schema, **msgspec.to_builtins({**vars(self), "placement": [], "timings": []})}
         plain["placement"] = [as_plain(entry) for entry in self.placement]
         plain["timings"] = [as_plain(entry) for entry in self.timings]
-        return _finite(plain)
+        return {name: _finite(value) for name, value in plain.items()}
 
     def to_json(self) -> str:
         """Return one line of strict JSON, with its digest."""
@@ -154,7 +146,7 @@ class Record:
         return json.dumps({**plain, DIGEST: _digest(plain)}, allow_nan=False, ensure_ascii=False)
 
     @classmethod
-    def from_dict(cls, plain: Any, where: str = "record") -> "Record":
+    def from_dict(cls, plain: object, where: str = "record") -> "Record":
         """Return the record of a dict, as the inverse of `to_dict`; StoreError on a newer schema, an unknown status or a missing field.
 
         Fields that this version does not know are left out: a later version may add some within one schema.
@@ -167,9 +159,11 @@ class Record:
                 "it was written by a newer version, update ane-sweep to read it"
             )
         try:
-            return conversion.convert(plain, cls)
+            found = conversion.convert(plain, cls)
+            found.realised = conversion.check(plain.get("realised", {}), Realised)
         except msgspec.ValidationError as error:
             raise StoreError(f"{where} cannot be read as a record: {error}") from error
+        return found
 
     @classmethod
     def from_json(cls, text: str, where: str = "record") -> "Record":
@@ -185,7 +179,7 @@ def read_records(run_folder: Path) -> list[Record]:
         places = {f"line {n} of {path}": line for n, line in enumerate(lines, 1) if line.strip()}
         plain = {where: _parse(line, where) for where, line in places.items()}
         found = [Record.from_dict(one, where) for where, one in plain.items()]
-        _check_digests(plain)
+        _check_digests({where: one for where, one in plain.items() if isinstance(one, dict)})
     except FileNotFoundError:
         raise RunNotFound(f"no {FILE_NAME} in {run_folder}: this sweep has not finished a cell yet") from None
     except (UnicodeDecodeError, StoreError) as error:
@@ -196,14 +190,14 @@ def read_records(run_folder: Path) -> list[Record]:
     return found
 
 
-def _parse(line: str, where: str) -> Any:
+def _parse(line: str, where: str) -> object:
     try:
         return json.loads(line, parse_constant=disk.no_constant)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{where} is not JSON: {error}") from error
 
 
-def _check_digests(lines: Mapping[str, dict[str, Any]]) -> None:
+def _check_digests(lines: Mapping[str, dict[str, object]]) -> None:
     """Compare each parsed line (place -> value) with the digest in it. Raises StoreError for a line that was changed.
 
     Without any digest the file is of an earlier version: it is read, with a warning.
@@ -216,7 +210,7 @@ def _check_digests(lines: Mapping[str, dict[str, Any]]) -> None:
             raise StoreError(f"{where} was changed since it was written: its digest does not fit")
 
 
-def _digest(plain: dict[str, Any]) -> str:
+def _digest(plain: dict[str, object]) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
@@ -245,6 +239,11 @@ def write_records(run_folder: Path, records: Iterable[Record]) -> Path:
     return folder / FILE_NAME
 
 
+def map_record_texts(records: Iterable[Record], say: Callable[[str], str] = make_public) -> list[Record]:
+    """Return records for other readers, `say` applied to all their texts: secrets masked, control characters escaped."""
+    return [Record.from_dict(map_texts(record.to_dict(), say)) for record in records]
+
+
 def has_random_weights(record: Record) -> bool:
     """Return True if any weights are random numbers: requested, or drawn by a given module's own code."""
     return record.weights.kind == "random" or DRAWN in record.realised
@@ -261,9 +260,13 @@ def flat_cell(record: Record) -> dict[str, Any]:
     return flat_request(record.cell)
 
 
-def flat_request(request: dict[str, Any]) -> dict[str, Any]:
-    """Return a request (`Cell.as_dict`, or `Record.cell`) with nested options as dotted keys."""
-    return _flattened(request, "", {})
+def flat_request(request: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a request (`Cell.as_dict`, or `Record.cell`) with nested options as dotted keys, each behind `prefix`."""
+    flat: dict[str, Any] = {}
+    for key, value in request.items():
+        nested = isinstance(value, dict) and value
+        flat |= flat_request(value, f"{prefix}{key}.") if nested else {prefix + key: value}
+    return flat
 
 
 def as_typed(name: str) -> str:
@@ -295,32 +298,23 @@ def varying_names(cells: list[dict[str, Any]]) -> list[str]:
     return [n for n in varying if n in plain or not any(_follows(values[n], values[axis]) for axis in plain)]
 
 
-def _varies(values: list[Any]) -> bool:
+def _varies(values: list[object]) -> bool:
     first = values[0]
     if isinstance(first, (dict, list)):
         return len(set(map(_hashable, values))) > 1
     return any(value is not first and (type(value) is not type(first) or value != first) for value in values)
 
 
-def _follows(dependent: list, axis: list) -> bool:
+def _follows(dependent: list[tuple[str, object]], axis: list[tuple[str, object]]) -> bool:
     return len(set(zip(axis, dependent))) == len(set(axis))
 
 
-def _hashable(value: Any) -> tuple[str, Any]:
+def _hashable(value: object) -> tuple[str, object]:
     nested = isinstance(value, (dict, list))
     return type(value).__name__, json.dumps(value, sort_keys=True, default=str) if nested else value
 
 
-def _flattened(values: dict[str, Any], prefix: str, found: dict[str, Any]) -> dict[str, Any]:
-    for key, value in values.items():
-        if isinstance(value, dict) and value:
-            _flattened(value, f"{prefix}{key}.", found)
-        else:
-            found[prefix + key] = value
-    return found
-
-
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     """Replace numbers that are not finite by null: one odd value must not cost the sweep its records. Passwords and tokens in
     addresses are masked."""
     if isinstance(value, str):

@@ -89,6 +89,6 @@ def _behind(door: str) -> Any:
     return getattr(import_module(module), function)()
 
 
-def traits(name: Any) -> Traits:
+def traits(name: object) -> Traits:
     """Return the traits of the runtime that a record names; UNKNOWN for a runtime that this install does not have."""
     return RUNTIMES.get(str(name), UNKNOWN)

@@ -8,7 +8,6 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ane_sweep.errors import ConfigError
 
@@ -64,7 +63,7 @@ def label(inputs: tuple[Input, ...], point: tuple[tuple[int, ...], ...]) -> str:
     return "_".join(dict.fromkeys(named))
 
 
-def problem(name: str, spec: Any) -> str | None:
+def problem(name: str, spec: Mapping[str, object]) -> str | None:
     """Return the first problem of `model.inputs` as one sentence, or None."""
     try:
         read(spec, name)
@@ -73,7 +72,7 @@ def problem(name: str, spec: Any) -> str | None:
     return None
 
 
-def read(spec: Mapping[str, Any], name: str = "model.inputs") -> tuple[Input, ...]:
+def read(spec: Mapping[str, object], name: str = "model.inputs") -> tuple[Input, ...]:
     """Return the inputs in their order. Raises ConfigError with the first problem."""
     if not spec:
         raise ConfigError(f"{name}={{}}: no inputs; the form is {{image: [1,3,224,224]}}")
@@ -84,7 +83,7 @@ def read(spec: Mapping[str, Any], name: str = "model.inputs") -> tuple[Input, ..
     return found
 
 
-def _input(where: str, name: str, value: Any) -> Input:
+def _input(where: str, name: str, value: object) -> Input:
     if not re.fullmatch(r"[A-Za-z_]\w{0,99}", name):
         raise ConfigError(f"{where}: expected a name of letters, digits and _, as the parameters of forward have")
     spec = value if isinstance(value, dict) else {"shape": value}
@@ -97,7 +96,7 @@ def _input(where: str, name: str, value: Any) -> Input:
     return Input(name, dtype, _values(where, dtype, spec.get("range")), _shapes(where, spec["shape"]))
 
 
-def _shapes(where: str, shape: Any) -> tuple[tuple[Size, ...], ...]:
+def _shapes(where: str, shape: object) -> tuple[tuple[Size, ...], ...]:
     several = shape if isinstance(shape, list) and shape and all(isinstance(one, list) for one in shape) else [shape]
     if len(several) > _MOST_SHAPES:
         raise ConfigError(
@@ -111,7 +110,7 @@ def _shapes(where: str, shape: Any) -> tuple[tuple[Size, ...], ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _shape(where: str, shape: Any) -> tuple[Size, ...]:
+def _shape(where: str, shape: object) -> tuple[Size, ...]:
     if not isinstance(shape, list) or not 1 <= len(shape) <= 5:
         raise ConfigError(
             f'{where}: expected a shape of 1 to 5 sizes, as [1,3,224,224] or [1,"1..8",64], not {shape!r}'
@@ -119,7 +118,7 @@ def _shape(where: str, shape: Any) -> tuple[Size, ...]:
     return tuple(_size(where, size) for size in shape)
 
 
-def _size(where: str, size: Any) -> Size:
+def _size(where: str, size: object) -> Size:
     if isinstance(size, int) and not isinstance(size, bool) and 1 <= size <= _LARGEST:
         return size
     if isinstance(size, str) and (bounds := _RANGE.fullmatch(size)):
@@ -129,14 +128,14 @@ def _size(where: str, size: Any) -> Size:
     raise ConfigError(f'{where}: a size is a number from 1, or a range such as "1..8", not {size!r}')
 
 
-def _values(where: str, dtype: str, values: Any) -> tuple[float, float] | None:
+def _values(where: str, dtype: str, values: object) -> tuple[float, float] | None:
     if values is None:
         if dtype in ("int32", "int64"):
             raise ConfigError(f"{where}: whole numbers need range: [LOW, HIGH], those from LOW that are below HIGH")
         return None
-    numbers = isinstance(values, list) and len(values) == 2 and all(type(one) in (int, float) for one in values)
-    if not numbers or values[0] > values[1] or (dtype != "float32" and values[0] == values[1]):
+    numbers = values if isinstance(values, list) and all(type(one) in (int, float) for one in values) else []
+    if len(numbers) != 2 or numbers[0] > numbers[1] or (dtype != "float32" and numbers[0] == numbers[1]):
         raise ConfigError(f"{where}: expected range: [LOW, HIGH], not {values!r}")
-    if dtype != "float32" and not all(type(one) is int and abs(one) <= _LARGEST for one in values):
+    if dtype != "float32" and not all(type(one) is int and abs(one) <= _LARGEST for one in numbers):
         raise ConfigError(f"{where}: range={values!r}: the program takes whole numbers of 32 bits")
-    return values[0], values[1]
+    return numbers[0], numbers[1]

@@ -12,7 +12,7 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal, TypedDict
 
 import msgspec
 
@@ -22,8 +22,77 @@ from ane_sweep.errors import End
 from ane_sweep.placement.types import Count, Placement
 
 SCHEMA: Literal[1] = 1
+DRAWN: Final = "random_weights"  # key of `realised`: a sentence about weights that a module's own code draws
 AUTO_REPEATS = 4  # processes of latency.repeats=auto: the fewest that find most differences of 30 % (docs/runtimes.md)
 CHEAP_S = 30.0  # latency.repeats=auto: a program whose first process takes longer is timed in that one alone
+
+
+class Realised(TypedDict, total=False):
+    """The facts of a run in contrast to its request: keys that readers of records rely on. Stages and runtimes may add others.
+
+    runtime, compute_units, chunks  None if none ran; `numerics`, `device`: how and where the runtime computed
+    texts, inputs   source of the inputs; `inputs` is a sentence of inputs that are made up; `texts_digest`: of all of them
+    cut, cut_behind, chunk_bytes    a sentence about an uneven cut; of the user's own cuts the ops and the sizes
+    grown_blocks    blocks that were not converted themselves (worker/grow/); 0 where all were
+    latency_task, cells_sharing_timing  key of the first task that timed the cell, and how many cells have it
+    unstable, psnr_warning  sentences
+    verdict         of Core ML, agrees, disagrees, unavailable: did it run where it was asked to
+    observed        cpu, gpu, ane or None; `verdict_reasons`: sentences
+    evidence        of each source `measured` or why not; `predictions`, `findings` of the system log (stages/evidence.py)
+    planned_costs, costs    shares of ops in the cost, as Core ML's planner and a profile have them
+    """
+
+    runtime: str | None
+    compute_units: str | None
+    chunks: Count | str | None
+    numerics: str | None
+    device: str | None
+    texts: str | None
+    texts_digest: str | None
+    texts_count: Count | None
+    inputs: str | None
+    random_weights: str | None
+    cut: str | None
+    grown_blocks: Count | None
+    function: str | None
+    latency_task: str | None
+    cells_sharing_timing: Count | None
+    unstable: str | None
+    psnr_warning: str | None
+    machine: str | None
+    stand_in: str | None
+    verdict: str | None
+    observed: str | None
+    verdict_reasons: list[str] | None
+    evidence: dict[str, Any] | None
+
+
+class EvidenceFacts(TypedDict, total=False):
+    """Figures of an evidence pass, for the verdict: power by engine, findings of the system log, and what could not be watched."""
+
+    power: dict[str, dict[str, Any]]
+    findings: list[dict[str, Any]]
+    missing: list[str]
+
+
+class MeasuredOn(TypedDict):
+    """The machine of a fleet that did a task."""
+
+    host: dict[str, Any]
+    toolchain: dict[str, str | None]
+
+
+class Facts(TypedDict, total=False):
+    """Facts of a task for later steps: keys that planner, runner and results read. Stages may add others.
+
+    folder       of stage fetch, where the checkpoint lies
+    weights      of a given module, the digest of the weights that its code made in this process
+    """
+
+    folder: str | None
+    weights: str
+    evidence: EvidenceFacts
+    measured_on: MeasuredOn
 
 
 @dataclass(frozen=True)
@@ -69,7 +138,6 @@ class TaskResult:
     status   `unavailable`: this host cannot do it. `reason` is one sentence; None when ok
     seconds  wall time of the whole process; `peak_bytes` its peak resident memory; `exit` its exit code or the name of the
              signal that ended it. None if unknown, as for an artifact from the cache
-    realised, facts  JSON values: what really happened, for the record, and what later tasks and the planner may want
     doubts   sentences
     """
 
@@ -80,8 +148,8 @@ class TaskResult:
     metrics: list[Metric] = field(default_factory=list)
     timing: Timing | None = None
     placement: list[Placement] = field(default_factory=list)
-    realised: dict[str, Any] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
+    realised: Realised = field(default_factory=Realised)
+    facts: Facts = field(default_factory=Facts)
     doubts: list[str] = field(default_factory=list)
     seconds: NotNegative | None = None
     peak_bytes: Count | None = None
@@ -89,9 +157,9 @@ class TaskResult:
     stderr_tail: str | None = None
     schema: Literal[1] = SCHEMA
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, object]:
         """Return the result as JSON values, in the form of result.json."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
+        plain: dict[str, object] = msgspec.to_builtins(self)
         timing = {} if self.timing is None else {"timing": as_plain(self.timing)}
         placement = {"placement": [as_plain(entry) for entry in self.placement]} if self.placement else {}
         plain |= {"facts": {**self.facts, **timing, **placement}}
@@ -99,13 +167,16 @@ class TaskResult:
         return {name: value for name, value in plain.items() if name not in unwritten}
 
     @classmethod
-    def from_plain(cls, plain: Any) -> "TaskResult":
+    def from_plain(cls, plain: object) -> "TaskResult":
         """Return the result of JSON values, as the inverse of `to_plain`. Raises ValueError for values of another form."""
         if not isinstance(plain, dict) or not isinstance(plain.get("facts", {}), dict):
             raise ValueError("it is no result")
         facts = dict(plain.get("facts", {}))
         lifted = {"timing": facts.pop("timing", None), "placement": facts.pop("placement", [])}
-        return conversion.convert({**plain, **lifted, "facts": facts}, cls)
+        result = conversion.convert({**plain, **lifted, "facts": facts}, cls)
+        result.realised = conversion.check(plain.get("realised", {}), Realised)
+        result.facts = conversion.check(facts, Facts)
+        return result
 
     def write(self, path: Path) -> None:
         disk.write_json(path, self.to_plain())
@@ -141,7 +212,7 @@ class Task:
     round: int = 0  # of tasks that run alone: all of one round before any of the next
     after: tuple[str, ...] = ()  # tasks that must have ended well, though nothing of theirs is used: in no key
     more_of: str = ""  # of latency.repeats=auto: the first timing, which decides whether this one is taken; in no key
-    place: str = ""  # with a fleet, of tasks that depend on the machine: the label of those that may do it (place.py)
+    place: str = ""  # with a fleet, of tasks that depend on the machine: the label of those that may do it (plan.Place)
     varies: frozenset[str] = frozenset()  # of the axes that vary, those that make a difference to it
 
     def also_for(self, other: "Task") -> None:

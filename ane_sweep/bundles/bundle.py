@@ -25,9 +25,9 @@ from typing import BinaryIO
 import msgspec
 
 from ane_sweep import outward
-from ane_sweep.bridge import disk, retold
-from ane_sweep.bridge.record import FILE_NAME, Record, read_records
-from ane_sweep.bridge.user_files import open_user_file
+from ane_sweep.bridge import disk
+from ane_sweep.bridge.disk import open_user_file
+from ane_sweep.bridge.record import FILE_NAME, Record, map_record_texts, read_records
 from ane_sweep.bundles import form
 from ane_sweep.bundles.names import names_of
 from ane_sweep.errors import StoreError
@@ -71,7 +71,7 @@ def export(run_folder: Path, target: Path, out: Path) -> int:
         names.rename(record)
         record.artifacts = [replace(item, path=f".../{Path(item.path).name}") for item in record.artifacts]
     texts = {
-        FILE_NAME: "".join(record.to_json() + "\n" for record in retold.records(records, names.hide)),
+        FILE_NAME: "".join(record.to_json() + "\n" for record in map_record_texts(records, names.hide)),
         RUN: json.dumps(outward.map_texts({name: info[name] for name in kept if name in info}, names.hide), indent=1),
     }
     if (found := drift.read(run_folder)) is not None:

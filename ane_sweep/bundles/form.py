@@ -85,22 +85,6 @@ class Asked(Request):
     model: Name
 
 
-class Realised(TypedDict, total=False):
-    """The fields of a record's `realised` that later code relies on."""
-
-    runtime: str | None
-    compute_units: str | None
-    chunks: Count | str | None
-    texts: str | None
-    latency_task: str | None
-    unstable: str | None
-    stand_in: str | None
-    verdict: str | None
-    observed: str | None
-    verdict_reasons: list[str] | None
-    evidence: dict[str, object] | None
-
-
 class Host(TypedDict, total=False):
     """The fields of a record's `host` that later code relies on."""
 
@@ -113,7 +97,6 @@ class Mappings(TypedDict):
     """The parts of a record that may have further fields, which no code relies on."""
 
     cell: Asked
-    realised: Realised
     host: Host
 
 
@@ -157,7 +140,7 @@ def record(plain: object, where: str) -> Record:
     """Return a parsed line as a Record. Raises StoreError if no sweep can have written it."""
     found = Record.from_dict(plain, where)  # its own words for another schema
     parts = vars(found)
-    read(Mappings, {name: parts[name] for name in ("cell", "realised", "host")})
+    read(Mappings, {name: parts[name] for name in ("cell", "host")})
     for metric in found.metrics:
         if (metric.value or 0) < 0 and metric.name.endswith(("_ms", "_s", "_bytes")):
             raise StoreError(f"{metric.name} is below 0")

@@ -88,8 +88,9 @@ class Names:
 
     def rename(self, record: Record) -> None:
         """Replace workers' names by their aliases in the fields of a record that name a worker."""
-        places = ((record.host, "worker"), (record.realised, "machine"), (record.cell, "machine"))
-        for values, name in places:
+        if (machine := record.realised.get("machine")) and machine in self.workers:
+            record.realised["machine"] = self.workers[machine]
+        for values, name in ((record.host, "worker"), (record.cell, "machine")):
             if values.get(name) in self.workers:
                 values[name] = self.workers[values[name]]
 

@@ -86,20 +86,9 @@ class _RowCollector:
             self.made.missing.append(f"{quantity} ({units}): the time of probe {probe} beside the others gives none")
             return
         record = self.records[probe]
-        build, taken = str(record.host.get("os_build") or ""), _date_of(record)
+        build, taken, unit = str(record.host.get("os_build") or ""), _date_of(record), unit or _UNITS.get(quantity, "1")
         self.made.rows.append(
-            Row(
-                self.chip,
-                units,
-                quantity,
-                round(value, 6),
-                unit or _UNITS.get(quantity, "1"),
-                kind,
-                self.source,
-                probe,
-                build,
-                taken,
-            )
+            Row(self.chip, units, quantity, round(value, 6), unit, kind, self.source, probe, build, taken)
         )
 
 

@@ -2,10 +2,9 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from ane_sweep import engine
-from ane_sweep.bridge.record import Record, read_records
+from ane_sweep.bridge.record import read_records
 from ane_sweep.bundles import bundle
 from ane_sweep.calibration import figures, probes
 from ane_sweep.errors import ConfigError
@@ -25,7 +24,7 @@ class Calibration:
     bundle: Path
     code: int
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "chip": self.chip, "folder": str(self.folder), "rows": [asdict(row) for row in self.found.rows],
             "missing": self.found.missing, "kept": None if self.kept is None else str(self.kept), "bundle": str(self.bundle),
@@ -72,8 +71,5 @@ def read_run(out: Path, name: str) -> figures.CalibrationRows:
         raise ConfigError(
             f"{run.stamp} has {len(records)} cells, a calibration {len(probes.list_probes())}: it is no calibration"
         )
-    return figures.derive_rows(records, _find_chip_of(records), f"run {run.stamp}")
-
-
-def _find_chip_of(records: list[Record]) -> str:
-    return host.chip_name(next((str(one.host["chip"]) for one in records if one.host.get("chip")), None))
+    chip = host.chip_name(next((str(one.host["chip"]) for one in records if one.host.get("chip")), None))
+    return figures.derive_rows(records, chip, f"run {run.stamp}")

@@ -127,7 +127,7 @@ def _timings(found: Comparison, level: float, least_percent: float) -> None:
                     text = "; ".join(pair.unlike)
                     found.changes.append(Change("timing not compared", pair.label, text))
                 continue
-            key = (
+            key: tuple[object, ...] = (
                 name,
                 *(r.realised.get("latency_task", r.cell_key) for r in (pair.a, pair.b)),
                 pair.a.sweep,

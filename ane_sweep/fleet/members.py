@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ane_sweep.bridge import conversion
-from ane_sweep.bridge.place import Place, Places
+from ane_sweep.bridge.plan import Place, Places
 from ane_sweep.bridge.runtimes import RUNTIMES, cannot, collect_host_facts
 from ane_sweep.errors import ConfigError
 from ane_sweep.fleet import link

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ane_sweep import outward
-from ane_sweep.bridge.user_files import open_user_file
+from ane_sweep.bridge.disk import open_user_file
 from ane_sweep.errors import ConfigError
 from ane_sweep.machine import unit_files
 

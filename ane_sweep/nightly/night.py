@@ -12,13 +12,13 @@ from ane_sweep.compare.judge import IMPROVEMENTS, REGRESSIONS, Comparison, judge
 from ane_sweep.compare.match import match
 from ane_sweep.compare.steps import stands_out
 from ane_sweep.errors import StoreError
-from ane_sweep.nightly import retention, summary
+from ane_sweep.nightly import summary
 from ane_sweep.nightly.rotation import Rotation, choose
 from ane_sweep.nightly.summary import Night
 from ane_sweep.planner.matrix import Request
 from ane_sweep.planner.settle import plan_for
 from ane_sweep.results.difference import LEVEL
-from ane_sweep.store import cache, locks
+from ane_sweep.store import cache, locks, runs
 from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK
 
 
@@ -49,7 +49,7 @@ def night(request: Request, out: Path, args: list[str]) -> int:
             sides.tag_good(out, run.stamp, now.untested)
         engine.publish(run, records, fresh, settings, store)
         kept = settings["nightly"]
-        now.gone = retention.keep(out, store, keep_runs=kept["keep_runs"], cache_gb=kept["cache_gb"])
+        now.gone = delete_old(out, store, keep_runs=kept["keep_runs"], cache_gb=kept["cache_gb"])
         print(f"summary: {terminal.format_path(summary.write(out, run.stamp, summary.text(now)))}")
     return exit_code(now, engine.exit_code(records))
 
@@ -144,3 +144,22 @@ def list_suspects(now: Night) -> list[str]:
     worse = {change.cell for change in found.changes if change.bucket in REGRESSIONS} if found else set()
     regressed = [pair.b.cell_key for pair in found.pairs if pair.label in worse] if found else []
     return [*regressed, *(record.cell_key for record in now.failing)]
+
+
+def delete_old(out: Path, store: cache.Store, *, keep_runs: int, cache_gb: float) -> list[str]:
+    """Delete runs and artifacts beyond the limits; return the names of deleted runs. A run stays if it is unfinished, if no
+    nightly made it, or if `good` uses a record of it. While another sweep uses the cache, it stays, with a warning.
+    """
+    needed = needed_for_good(out)
+    finished = [run for run in runs.list_runs(out) if run.finished and run.info.get("nightly")]
+    gone = [run.stamp for run in finished[keep_runs:] if run.stamp not in needed and runs.delete(run)]
+    try:
+        store.prune(max_bytes=int(cache_gb * 1e9))
+    except StoreError as error:
+        terminal.say(f"doubt: {error}")
+    return gone
+
+
+def needed_for_good(out: Path) -> set[str]:
+    """Return the runs that hold the baseline of a cell."""
+    return {one.sweep for one in sides.newest(sides.good_nights(out))}

@@ -19,7 +19,7 @@ FILL = 0.85  # of the budget is filled by estimates: they are medians, and the l
 
 
 @dataclass(frozen=True)
-class State:
+class StoredState:
     """The content of state.json."""
 
     measured: dict[str, str]
@@ -41,13 +41,13 @@ class Rotation:
     @classmethod
     def read(cls, out: Path) -> "Rotation":
         path = out / "nightly" / "state.json"
-        stored = kept.read(path, State, "every cell counts as never measured") or State({}, [])
+        stored = kept.read(path, StoredState, "every cell counts as never measured") or StoredState({}, [])
         order = {run.stamp: place for place, run in enumerate(reversed(runs.list_runs(out)))}
         return cls(path, stored.measured, stored.again, order)
 
     def write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        disk.write_json(self.path, vars(State(self.measured, self.again)))
+        disk.write_json(self.path, vars(StoredState(self.measured, self.again)))
 
     def rank(self, key: str) -> tuple[int, int, str]:
         """Return a sort key: a smaller one is measured sooner; a deleted run counts as older than the existing ones."""
@@ -67,9 +67,9 @@ def choose(
     plan: Plan, rotation: Rotation, budget_minutes: float | None, is_cached: Callable[[Task], bool]
 ) -> tuple[Plan, list[str]]:
     """Return (tonight's part of the plan, labels of the cells that are left for the next night). At least one cell is chosen."""
-    order = sorted((cell for cell in plan.cells), key=lambda cell: rotation.rank(cell.key))
     if budget_minutes is None:
         return plan, []
+    order = sorted(plan.cells, key=lambda cell: rotation.rank(cell.key))
     chosen: set[str] = set()
     counted: set[str] = set()
     spent, full = 0.0, False

@@ -11,7 +11,7 @@ from ane_sweep.compare import show, sides
 from ane_sweep.compare.judge import BUCKETS, Comparison
 from ane_sweep.outward import markdown
 from ane_sweep.store.runs import Run
-from ane_sweep.terminal import duration
+from ane_sweep.terminal import count, duration
 
 SHOWN = 5  # changes of one bucket, and cells in a list
 
@@ -52,7 +52,8 @@ def text(night: Night) -> str:
     counts = Counter(record.status.value for record in records)
     told = ", ".join(f"{n} {status}" for status, n in counts.items())
     budget = "" if night.budget_minutes is None else f" of {duration(60 * night.budget_minutes)}"
-    lines = [f"# ane-sweep {stamp}: {headline(night)}", "", f"{_cells(records)} in {_took(night.run)}{budget}: {told}."]
+    took = "an unknown time" if night.run.seconds is None else duration(night.run.seconds)
+    lines = [f"# ane-sweep {stamp}: {headline(night)}", "", f"{_cells(records)} in {took}{budget}: {told}."]
     if night.left:
         lines += [f"{len(night.left)} cells are left for the next night: {_few(night.left)}."]
     if night.missed:
@@ -110,17 +111,13 @@ def _changes(compared: Comparison) -> list[str]:
 
 def _broken(failing: list[Record]) -> list[str]:
     reasons = Counter(f"{record.status.value}: {record.reason}" for record in failing)
-    lines = [f"- {n} cell{'' if n == 1 else 's'} {markdown(reason)}" for reason, n in reasons.most_common(SHOWN)]
+    lines = [f"- {count(n, 'cell')} {markdown(reason)}" for reason, n in reasons.most_common(SHOWN)]
     told = "**not working** (tonight is no level for them; nights end with exit code 1 until they work again)"
     return ["", told, *lines] if lines else []
 
 
-def _took(run: Run) -> str:
-    return "an unknown time" if run.seconds is None else duration(run.seconds)
-
-
 def _cells(things: Sized) -> str:
-    return f"{len(things)} cell{'' if len(things) == 1 else 's'}"
+    return count(len(things), "cell")
 
 
 def _few(names: list[str]) -> str:

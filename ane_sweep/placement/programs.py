@@ -245,9 +245,9 @@ class _Reader:
         """Add the output of a constexpr op as a constant whose stored size is that of the op's parameters."""
         bits = 0
         parts: dict[str, Tensor] = {}
-        for _, value in graph.in_order(proto.attributes):
-            if value.WhichOneof("value") == "blobFileValue":
-                self._check(value)
+        for _, attribute in graph.in_order(proto.attributes):
+            if attribute.WhichOneof("value") == "blobFileValue":
+                self._check(attribute)
                 bits += _bits(_tensor(value.type))
         for parameter, argument in graph.in_order(proto.inputs):
             for binding in argument.arguments:

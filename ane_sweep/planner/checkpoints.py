@@ -14,7 +14,7 @@ from typing import Any
 
 from ane_sweep import folders
 from ane_sweep.bridge import families, nanogpt
-from ane_sweep.bridge.source import Source
+from ane_sweep.bridge.plan import Source
 from ane_sweep.errors import Away, ConfigError
 from ane_sweep.mil import untrusted
 from ane_sweep.planner import architecture

@@ -5,12 +5,11 @@ from typing import Any
 
 from ane_sweep import data
 from ane_sweep.bridge import axes, families, recipes
-from ane_sweep.bridge.axes.targets import TARGETS
+from ane_sweep.bridge.axes import TARGETS
 from ane_sweep.bridge.cell import DECLARED, Cell
 from ane_sweep.bridge.model_tasks import ONE_SIZE, SENTENCES, vocabulary
-from ane_sweep.bridge.place import Place
+from ane_sweep.bridge.plan import Place, Source
 from ane_sweep.bridge.runtimes import RUNTIMES, cannot
-from ane_sweep.bridge.source import Source
 from ane_sweep.errors import ConfigError, suggestion
 from ane_sweep.machine import host, stand_in, usb
 from ane_sweep.mil import effects

@@ -10,7 +10,7 @@ from typing import Any
 from ane_sweep.bridge import recipes
 from ane_sweep.bridge.axes.cut import AUTO, OWN, span
 from ane_sweep.bridge.cell import Cell
-from ane_sweep.bridge.source import Source
+from ane_sweep.bridge.plan import Source
 from ane_sweep.machine import host
 from ane_sweep.mil import cut_words
 from ane_sweep.placement import sizes

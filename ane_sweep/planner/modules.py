@@ -8,7 +8,7 @@ from typing import Any
 
 from ane_sweep import folders
 from ane_sweep.bridge.cell import digest
-from ane_sweep.bridge.source import Source
+from ane_sweep.bridge.plan import Source
 from ane_sweep.errors import ConfigError
 from ane_sweep.mil import untrusted
 from ane_sweep.planner import checkpoint_files, definitions, sources

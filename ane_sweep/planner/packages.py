@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep import folders
-from ane_sweep.bridge.axes.targets import TARGETS
+from ane_sweep.bridge.axes import TARGETS
 from ane_sweep.bridge.cell import Cell, digest
+from ane_sweep.bridge.plan import Source
 from ane_sweep.bridge.runtimes import RUNTIMES
-from ane_sweep.bridge.source import Source
 from ane_sweep.errors import ConfigError, PackageError
 from ane_sweep.machine import apple
 from ane_sweep.mil import compiled, graph, package, pipeline

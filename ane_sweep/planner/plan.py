@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.examples import Examples
-from ane_sweep.bridge.place import Places
-from ane_sweep.bridge.plan import Plan
-from ane_sweep.bridge.source import Source
+from ane_sweep.bridge.plan import Places, Plan, Source
 from ane_sweep.errors import ConfigError
 from ane_sweep.machine.host import TOOLS
 from ane_sweep.planner import checks, chunking, estimates, scoring

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ane_sweep.bridge import recipes, shapes, stages
-from ane_sweep.bridge.axes.targets import TARGETS
+from ane_sweep.bridge.axes import TARGETS
 from ane_sweep.bridge.cell import DECLARED
 from ane_sweep.bridge.executors import EXECUTORS
 from ane_sweep.bridge.key import NONE, NUMBER, Key, abbreviate

@@ -11,7 +11,7 @@ from ane_sweep import data, folders
 from ane_sweep.bridge import examples
 from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.examples import Examples
-from ane_sweep.bridge.source import Source
+from ane_sweep.bridge.plan import Source
 from ane_sweep.errors import ConfigError
 
 _ON_HUB = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?:(?P<file>[^:]+)")

@@ -6,8 +6,7 @@ from typing import Any
 
 from ane_sweep.bridge.cell import Cell, canonical_json
 from ane_sweep.bridge.executors import find_places
-from ane_sweep.bridge.plan import Plan
-from ane_sweep.bridge.source import Source
+from ane_sweep.bridge.plan import Plan, Source
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.errors import Away, ConfigError
 from ane_sweep.machine import host

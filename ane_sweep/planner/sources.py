@@ -16,7 +16,7 @@ from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from ane_sweep.bridge import installed_in
+from ane_sweep import installed
 from ane_sweep.errors import ConfigError
 from ane_sweep.mil import untrusted
 
@@ -62,7 +62,7 @@ def _enter(found: Sources, name: str) -> bool:
     if spec is None:
         return False
     origin, places = spec.origin, list(spec.submodule_search_locations or ())
-    if any(installed_in.installed(Path(place)) for place in [*places, *([origin] if origin else [])]):
+    if any(installed.is_installed(Path(place)) for place in [*places, *([origin] if origin else [])]):
         found.packages[top] = _version(top)
         return not rest or bool(places)
     at = top

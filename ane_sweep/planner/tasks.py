@@ -18,9 +18,8 @@ from ane_sweep.bridge.cell import BASELINES, DECLARED, Cell, digest
 from ane_sweep.bridge.examples import Examples
 from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.model_tasks import ONE_SIZE
-from ane_sweep.bridge.place import Place
+from ane_sweep.bridge.plan import Place, Source
 from ane_sweep.bridge.runtimes import RUNTIMES, collect_host_facts
-from ane_sweep.bridge.source import Source
 from ane_sweep.bridge.stages import STAGES, limit
 from ane_sweep.bridge.task import AUTO_REPEATS, CHEAP_S, Task
 from ane_sweep.machine import apple, calibrated, usb

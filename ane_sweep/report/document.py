@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ane_sweep import outward
-from ane_sweep.bridge import disk, retold
-from ane_sweep.bridge.record import DRAWN, Record, Status, read_records
+from ane_sweep.bridge import disk
+from ane_sweep.bridge.record import Record, Status, map_record_texts, read_records
+from ane_sweep.bridge.task import DRAWN
 from ane_sweep.report import (
     beside,
     drift,
@@ -48,7 +49,7 @@ class Sweep:
     search: search_log.SearchLog | None = None
 
     def __post_init__(self) -> None:
-        self.records, self.info = retold.records(self.records), outward.map_texts(self.info)
+        self.records, self.info = map_record_texts(self.records), outward.map_texts(self.info)
         self.drift = self.drift and self.drift.with_texts()
         self.runs = outward.make_public(self.runs)
         self.cells = views.Cells(self.records)

@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ane_sweep.bridge.record import DRAWN, Record, as_typed, flat_cell, varying_axes
+from ane_sweep.bridge.record import Record, as_typed, flat_cell, varying_axes
 from ane_sweep.bridge.runtimes import traits
+from ane_sweep.bridge.task import DRAWN
 from ane_sweep.results import search_log
 from ane_sweep.results.headline import is_timed
 from ane_sweep.results.ranking import not_ok_groups

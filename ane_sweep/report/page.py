@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from ane_sweep import outward
 from ane_sweep.bridge import disk
-from ane_sweep.bridge.user_files import open_user_file
+from ane_sweep.bridge.disk import open_user_file
 from ane_sweep.errors import ConfigError
 from ane_sweep.report import blocks, document, first
 from ane_sweep.report.blocks import Section

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ane_sweep import outward, tables
-from ane_sweep.bridge import metrics, retold
-from ane_sweep.bridge.record import Record, Status
+from ane_sweep.bridge import metrics
+from ane_sweep.bridge.record import Record, Status, map_record_texts
 from ane_sweep.report import table, tips
 from ane_sweep.report.doubts import RUNS, doubts
 from ane_sweep.report.table import PREDICTED, Column
@@ -60,7 +60,7 @@ def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) 
     the runs, as a user would type it."""
     if not records:
         return Text("no records")
-    records = retold.records(records, outward.escape_controls)
+    records = map_record_texts(records, outward.escape_controls)
     parts, hidden = columns(records, width)
     gap = 1 if width is None or natural(parts) <= width else 0
     made = Table(box=_RULE, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")

@@ -8,11 +8,11 @@ from typing import Any
 from ane_sweep.bridge import disk, families, plugins
 from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.figures import Artifact, Metric
-from ane_sweep.bridge.outcome import Outcome
-from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, Weights, worst_psnr
 from ane_sweep.bridge.runtimes import RUNTIMES, traits
 from ane_sweep.bridge.stages import STAGES
+from ane_sweep.bridge.task import Realised
 from ane_sweep.placement.rows import plan_agreement
 from ane_sweep.results import gather
 from ane_sweep.results.gather import Chain
@@ -49,7 +49,7 @@ def make_records(
             cell_key=cell.key,
             cell=cell.as_dict(),
             status=Status.OK,
-            realised={"runtime": None, "compute_units": None, "chunks": None} | _stand_in(host),
+            realised=Realised(runtime=None, compute_units=None, chunks=None) | _stand_in(host),
             weights=Weights(source.kind, source.source, source.digest),
             host=host,
             toolchain=toolchain | _plugins(cell),
@@ -93,11 +93,11 @@ def _fill(
     record.status, record.reason = _verdict(cell, record, chain, judged)
 
 
-def _stand_in(host: Mapping[str, str]) -> dict[str, str]:
-    return {key: host[key] for key in ("stand_in",) if key in host}
+def _stand_in(host: Mapping[str, str]) -> Realised:
+    return {"stand_in": host["stand_in"]} if "stand_in" in host else {}
 
 
-def _psnr_warning(cell: Cell, record: Record) -> dict[str, str]:
+def _psnr_warning(cell: Cell, record: Record) -> Realised:
     """Return a warning under `psnr_warning` if the precision has no gate of its own and the outputs are under the floor."""
     psnr = worst_psnr(record)
     if psnr is None or psnr >= FLOOR_DB or cell.precision_options["min_psnr_db"] is not None:

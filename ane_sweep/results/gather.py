@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from ane_sweep.bridge.cell import Cell
-from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
 from ane_sweep.machine import syslog

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ane_sweep.bridge.figures import Metric, Timing
 from ane_sweep.bridge.metrics import METRICS
-from ane_sweep.bridge.task import TaskResult
+from ane_sweep.bridge.task import Realised, TaskResult
 from ane_sweep.results.headline import HEADLINE
 from ane_sweep.stats.samples import P99_NEEDS, quantile
 from ane_sweep.stats.student import typical_interval
@@ -15,7 +15,7 @@ from ane_sweep.stats.student import typical_interval
 UNSTABLE_BETWEEN_SHARE = 0.1  # standard deviation between processes, as a share of their mean
 
 
-def pooled(results: Sequence[TaskResult]) -> tuple[list[Metric], dict[str, object], list[Timing]]:
+def pooled(results: Sequence[TaskResult]) -> tuple[list[Metric], Realised, list[Timing]]:
     """Return (metrics, realised, timings) of the results of one cell's latency tasks, in the order of their rounds.
 
     Of several processes every figure is the median over them, but: peak memory is the largest; the 90th and 99th
@@ -23,8 +23,10 @@ def pooled(results: Sequence[TaskResult]) -> tuple[list[Metric], dict[str, objec
     `latency_between_ms` is the standard deviation between the processes' medians.
     """
     timings = [result.timing for result in results if result.timing is not None]
-    if len(results) < 2:
-        return [m for r in results for m in r.metrics], {k: v for r in results for k, v in r.realised.items()}, timings
+    if not results:
+        return [], {}, []
+    if len(results) == 1:
+        return list(results[0].metrics), results[0].realised.copy(), timings
     found: dict[tuple[object, ...], list[Metric]] = defaultdict(list)
     for metric in (metric for result in results for metric in result.metrics):
         found[*metric.what, metric.source].append(metric)
@@ -57,10 +59,13 @@ def _between(metrics: list[Metric], timings: list[Timing]) -> list[Metric]:
     return [*kept, *added, Metric("latency_processes", len(medians), "1", source=known.source)]
 
 
-def _realised(results: Sequence[TaskResult], timings: list[Timing]) -> dict[str, object]:
+def _realised(results: Sequence[TaskResult], timings: list[Timing]) -> Realised:
     """Return the merged `realised` of the processes; `unstable` only if most of them are, or if they disagree."""
-    realised = {key: value for result in results for key, value in result.realised.items() if key != "unstable"}
+    realised: Realised = {}
+    for result in results:
+        realised |= result.realised
     unstable = [reason for result in results if (reason := result.realised.get("unstable"))]
+    realised.pop("unstable", None)
     medians = [timing.median_ms for timing in timings]
     if 2 * len(unstable) > len(results):
         realised["unstable"] = unstable[0]

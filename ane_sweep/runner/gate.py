@@ -86,7 +86,7 @@ def hot(thermal: dict[str, Any] | None) -> bool:
     return thermal["kind"] == "hottest_zone_celsius" and thermal["value"] >= HOT_CELSIUS
 
 
-class Gate:
+class TimingGate:
     """Waits before timings until the machine is ready.
 
     After one wait in vain it does not wait again until the machine was ready once: a host that is never quiet costs a sweep one

@@ -19,7 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 
-from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.task import Task
 from ane_sweep.fleet import members
 from ane_sweep.runner.dask_connection import FleetWorker

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import Task
 from ane_sweep.runner.slots import order_in_rounds

@@ -17,8 +17,7 @@ import msgspec
 
 from ane_sweep import native_errors
 from ane_sweep.bridge import conversion
-from ane_sweep.bridge.outcome import Outcome
-from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.protocol import STDERR, Interrupted
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.stages import STAGES
@@ -29,7 +28,7 @@ from ane_sweep.folders import outputs_folder
 from ane_sweep.machine import host
 from ane_sweep.runner.children import Children
 from ane_sweep.runner.fork_server import ForkServers
-from ane_sweep.runner.gate import Gate
+from ane_sweep.runner.gate import TimingGate
 from ane_sweep.runner.task_runner import STDERR_BYTES, UNSTORED, QuietDisplay, TaskRunner
 from ane_sweep.store import shared
 from ane_sweep.store.cache import Store, open_store
@@ -174,7 +173,7 @@ def _perform(remote: RemoteTask, outcomes: dict[str, Outcome], folder: Path, sto
         Plan([], [], tasks={remote.task.key: remote.task, **inputs}), Run(folder, {}), store, QuietDisplay(),
         budget=members.memory_bytes(),
         threads=max(1, (os.cpu_count() or 1) // remote.lanes),
-        gate=Gate(remote.gate["wait_s"], remote.gate["busy"]),
+        gate=TimingGate(remote.gate["wait_s"], remote.gate["busy"]),
         stop=event, fork_servers=fork_servers, outcomes=outcomes, children=children,
     )  # fmt: skip
     try:

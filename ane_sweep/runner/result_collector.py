@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ane_sweep.bridge import conversion, disk, kept
-from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.protocol import STDERR
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.stages import STAGES

@@ -5,7 +5,7 @@ import random
 import threading
 from collections.abc import Callable
 
-from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
 from ane_sweep.runner.time_left import expected_seconds

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ane_sweep import native_errors
-from ane_sweep.bridge.outcome import DONE, Outcome
-from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.plan import DONE, Outcome, Plan
 from ane_sweep.bridge.protocol import STDERR
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.stages import STAGES
@@ -18,7 +17,7 @@ from ane_sweep.errors import StoreError
 from ane_sweep.runner import isolate
 from ane_sweep.runner.children import CHILDREN, Children
 from ane_sweep.runner.fork_server import ForkServers, list_imports
-from ane_sweep.runner.gate import Gate
+from ane_sweep.runner.gate import TimingGate
 from ane_sweep.store import files, locks
 from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run
@@ -70,7 +69,7 @@ class TaskRunner:
     display: Display
     budget: int
     threads: int
-    gate: Gate
+    gate: TimingGate
     stop: threading.Event = field(default_factory=threading.Event)
     fork_servers: ForkServers = field(default_factory=ForkServers)
     outcomes: dict[str, Outcome] = field(default_factory=dict)

@@ -8,8 +8,7 @@ from typing import Any
 
 from ane_sweep import engine
 from ane_sweep.bridge.key import format_value
-from ane_sweep.bridge.outcome import Outcome
-from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.record import Record, StageStatus, Status
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.bridge.stages import STAGES, Stage

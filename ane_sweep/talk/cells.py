@@ -8,8 +8,7 @@ from typing import Any
 
 from ane_sweep import engine, installed
 from ane_sweep.bridge.cell import AXES, Cell
-from ane_sweep.bridge.outcome import Outcome
-from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.record import Record, StageStatus
 from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.bridge.task import Task
@@ -69,18 +68,7 @@ class _PreparationTerminal(engine.Terminal):
         self.store = store
 
     def watch(self, plan: Plan) -> engine.View:
-        return _QuietView() if all(map(self.store.has, plan.tasks.values())) else display.make(plan)
-
-
-class _QuietView:
-    def begin(self, task: Task) -> None: ...
-    def end(self, task: Task, outcome: Outcome) -> None: ...
-    def freeze(self) -> None: ...
-    def at(self, task: Task, machine: str) -> None: ...
-    def say(self, line: str) -> None:
-        engine.TERMINAL.tell(line)
-
-    def close(self) -> None: ...
+        return engine.QuietView(self.tell) if all(map(self.store.has, plan.tasks.values())) else display.make(plan)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 from ane_sweep.bridge.task import Limits, TaskRequest, TaskResult
 from ane_sweep.errors import AneSweepError, StageError
 from ane_sweep.machine.memory import memory_budget
-from ane_sweep.runner import isolate
+from ane_sweep.runner import children, isolate
 
 
 class Session:
@@ -24,7 +24,7 @@ class Session:
 
     def __init__(self, stage: str, params: dict[str, Any], inputs: dict[str, Path], folder: Path):
         (folder / "out").mkdir(parents=True)
-        self.out, self._children = folder / "out", isolate.Children()
+        self.out, self._children = folder / "out", children.Children()
         ours, theirs = socket.socketpair()
         self._ours, self._lines = ours, ours.makefile("r", encoding="ascii")
         self._pool = ThreadPoolExecutor(1)

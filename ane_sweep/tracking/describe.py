@@ -72,7 +72,7 @@ def describe_cell(
     """
     cell = flat_cell(record)
     params = param_names(cell, axes)
-    tags = {
+    tags: dict[str, object] = {
         "ane_sweep.axes": json.dumps({axis: cell.get(axis) for axis in axes}),
         "ane_sweep.sweep": record.sweep,
         "ane_sweep.cell_key": record.cell_key,

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from ane_sweep import outward
-from ane_sweep.bridge import disk, retold
-from ane_sweep.bridge.record import FILE_NAME, Record, read_records, varying_axes
+from ane_sweep.bridge import disk
+from ane_sweep.bridge.record import FILE_NAME, Record, map_record_texts, read_records, varying_axes
 from ane_sweep.errors import TrackingError
 from ane_sweep.tracking import describe, layout, naming
 from ane_sweep.tracking.address import DATABASE, artifact_folder, check_uri, is_odd, own_database, sqlite_path
@@ -140,7 +140,7 @@ def _log(client: "MlflowClient", writer: Bulk | OneByOne, folder: Path, records:
     if not records:
         raise TrackingError("the sweep has no records yet")
     info, axes, sweep = disk.read_json(folder / "run.json") or {}, varying_axes(records), records[0].sweep
-    told = retold.records(records)
+    told = map_record_texts(records)
     begin = _millis(info.get("started")) or int((folder / FILE_NAME).stat().st_mtime * 1000)
     known = _known_runs(client, str(writer.experiment_id), sweep)
     logged = Logged(client.tracking_uri, "", str(writer.experiment_id), sweep, "")

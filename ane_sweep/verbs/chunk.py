@@ -94,7 +94,7 @@ def _cut(bench: _workers.Bench, asked: dict[str, Any], target: Path) -> dict[str
     _workers.clean(out)
     chunks = [{"path": str(target / path.name), "bytes": _workers.size_of(path)} for path in program_paths(out)]
     _workers.put_in_place(out, target, bench)
-    facts = {name: result.facts[name] for name in _FACTS if name in result.facts}
+    facts = {name: result.facts.get(name) for name in _FACTS if name in result.facts}
     return {"path": str(target), "chunks": chunks, **facts, "equal": same, "seconds": result.seconds}
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.bridge import recipes
-from ane_sweep.bridge.axes.targets import TARGETS
+from ane_sweep.bridge.axes import TARGETS
 from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.terminal import NOT_ALL_OK, duration, format_path, size
 from ane_sweep.verbs import _workers

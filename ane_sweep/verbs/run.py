@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ane_sweep import installed, tables
-from ane_sweep.bridge.user_files import open_user_file
+from ane_sweep.bridge.disk import open_user_file
 from ane_sweep.errors import AneSweepError, ConfigError
 from ane_sweep.machine.memory import memory_budget
 from ane_sweep.terminal import BAD_CONFIGURATION, OK, say, tell

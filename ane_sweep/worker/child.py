@@ -40,7 +40,7 @@ from ane_sweep import native_errors
 from ane_sweep.bridge import conversion, disk, protocol
 from ane_sweep.bridge.figures import Metric, Timing
 from ane_sweep.bridge.protocol import EXIT_NO_SPACE, MEMORY_VARIABLE, PARENT_VARIABLE
-from ane_sweep.bridge.task import TaskRequest, TaskResult
+from ane_sweep.bridge.task import Facts, Realised, TaskRequest, TaskResult
 from ane_sweep.errors import Died, End, StageError, Unavailable
 from ane_sweep.machine import stand_in
 from ane_sweep.placement.types import Placement
@@ -171,8 +171,8 @@ def attempt(task: TaskRequest) -> TaskResult:
             metrics=[_to_plain_figure(metric, f"metric {metric.name}", doubts) for metric in outcome.metrics],
             timing=None if outcome.timing is None else _to_plain_figure(outcome.timing, "timing", doubts),
             placement=[_to_plain_figure(entry, "placement", doubts) for entry in outcome.placement],
-            realised=to_json_object(outcome.realised, "realised", doubts),
-            facts=to_json_object(outcome.facts, "facts", doubts),
+            realised=conversion.check(to_json_object(outcome.realised, "realised", doubts), Realised),
+            facts=conversion.check(to_json_object(outcome.facts, "facts", doubts), Facts),
             doubts=doubts,
         )
     except (Exception, SystemExit) as error:

@@ -15,10 +15,9 @@ from placement.by_hand import conv_chain
 import ane_sweep
 from ane_sweep import __main__, engine, errors
 from ane_sweep.api import asked, inline, sweeps
-from ane_sweep.bridge import figures
+from ane_sweep.bridge import metrics
 from ane_sweep.bridge.figures import Metric
-from ane_sweep.bridge.metrics import METRICS
-from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.record import StageStatus, write_records
 
 TINY = "model=tiny-gpt2 weights=random"
@@ -198,7 +197,7 @@ def test_predict_takes_and_gives_arrays(tmp_path):
 
 def test_outside_jupyter_a_sweep_shows_nothing_and_keeps_what_is_said(capsys):
     reader = inline.Reader()
-    assert inline.shower() is None and type(reader.watch(None)) is inline.Quiet
+    assert inline.shower() is None and type(reader.watch(None)) is engine.QuietView
     reader.tell("doubt: not logged")
     reader.watch(None).say("waiting for a quiet machine")
     assert reader.said == ["doubt: not logged", "waiting for a quiet machine"]
@@ -224,7 +223,7 @@ def test_the_bar_counts_names_what_went_wrong_and_stands_still_while_timing():
 
     plan, shown = made(), Shown()
     tasks = list(plan.tasks.values())
-    bar = inline.Bar([], plan, shown)
+    bar = inline.Bar(print, plan, shown)
     for one in tasks[:-1]:
         bar.begin(one)
         bar.end(one, Outcome(StageStatus.OK, None))
@@ -276,9 +275,7 @@ def test_every_name_that_the_package_writes_or_asks_for_is_known():
         if not name.startswith("{")
         and path.parent.name not in ("mil", "reference", "placement", "models", "coreml_anywhere", "planner")
     }
-    unknown = {
-        name for name in names if name not in {*figures.FIGURES, *METRICS} and not figures.NAMED_FIGURES.fullmatch(name)
-    }
+    unknown = {name for name in names if not metrics.is_recorded(name)}
     assert len(names) > 40 and not unknown
 
 

@@ -28,7 +28,7 @@ from ane_sweep.report import page
 from ane_sweep.results import assemble
 from ane_sweep.runner import display, isolate
 from ane_sweep.runner.executors import local
-from ane_sweep.runner.gate import Gate
+from ane_sweep.runner.gate import TimingGate
 from ane_sweep.store import files, runs
 from ane_sweep.store.cache import Store, open_store
 
@@ -71,7 +71,7 @@ def _walked(
     plan: Plan, request: Request, store: Store, out: Path, step: Callable[[str, Callable[[], Any]], Any]
 ) -> None:
     isolate.run_task = _played  # type: ignore[assignment]
-    Gate.wait = lambda *_: SimpleNamespace()  # type: ignore[assignment,method-assign]  # it looks for 0.2 s, idle
+    TimingGate.wait = lambda *_: SimpleNamespace()  # type: ignore[assignment,method-assign]  # it looks for 0.2 s, idle
     run = runs.open_run(out, plan, [], request.settings)
     view = display.make(plan, Console(file=io.StringIO(), width=160))
     outcomes = step("walk", lambda: local.execute(plan, run, store, request.settings, view, ROOM))

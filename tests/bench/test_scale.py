@@ -8,8 +8,7 @@ from dataclasses import replace
 import played
 from rich.console import Console
 
-from ane_sweep.bridge.outcome import Outcome
-from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.planner import config
 from ane_sweep.runner import display

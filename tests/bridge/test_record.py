@@ -190,3 +190,10 @@ def test_varying_axes_leaves_out_what_follows_from_another_axis():
 def test_paired_plain_axes_are_both_axes():
     made = [record(cell={"chunks": c, "seq_len": s}) for c, s in ((1, 64), (2, 128))]
     assert varying_axes(made) == ["chunks", "seq_len"]
+
+
+def test_realised_is_checked_where_it_is_read_and_keeps_what_other_versions_and_plugins_add():
+    plain = record(realised={"runtime": "theirs", "chunks": 2, "their_own": [1]}).to_dict()
+    assert Record.from_dict(plain).realised == {"runtime": "theirs", "chunks": 2, "their_own": [1]}
+    with pytest.raises(StoreError, match=r"chunks"):
+        Record.from_dict({**plain, "realised": {"chunks": -1}})

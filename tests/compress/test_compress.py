@@ -9,7 +9,7 @@ import pytest
 from shipped_recipes import OPTIONS, predicted, recipe
 
 from ane_sweep.bridge import recipes
-from ane_sweep.bridge.axes.targets import TARGETS
+from ane_sweep.bridge.axes import TARGETS
 from ane_sweep.errors import StageError
 from ane_sweep.mil import element_types, graph, package
 from ane_sweep.worker.stages import chunk

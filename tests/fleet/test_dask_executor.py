@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from played import SETTINGS, Stage, task
 
 from ane_sweep.bridge import disk
-from ane_sweep.bridge.outcome import Outcome
-from ane_sweep.bridge.place import Place
-from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.plan import Outcome, Place, Plan
 from ane_sweep.fleet import members
 from ane_sweep.runner import dask_connection, placement_rules, ready_queue, remote_task
 from ane_sweep.runner.dask_connection import FleetWorker

@@ -13,7 +13,7 @@ from placement.by_hand import conv_chain
 from safetensors.torch import save_file
 
 from ane_sweep.bridge.cell import digest
-from ane_sweep.bridge.record import DRAWN
+from ane_sweep.bridge.task import DRAWN
 from ane_sweep.errors import ConfigError, StageError, WeightsError
 from ane_sweep.planner import modules, packages
 from ane_sweep.worker.models import module as family

@@ -13,7 +13,7 @@ from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Status, read_records
 from ane_sweep.compare import sides
 from ane_sweep.errors import StoreError
-from ane_sweep.nightly import night, retention
+from ane_sweep.nightly import night
 from ane_sweep.nightly.rotation import Rotation, choose
 from ane_sweep.store import runs
 from ane_sweep.store.cache import Store
@@ -294,7 +294,7 @@ def test_runs_beyond_the_limit_go_but_those_that_good_needs_stay(tmp_path):
     for number in (1, 3, 4):
         sides.tag_good(tmp_path, f"n{number}")
     with Store(tmp_path / "cache") as store:
-        gone = retention.keep(tmp_path, store, keep_runs=2, cache_gb=1)
+        gone = night.delete_old(tmp_path, store, keep_runs=2, cache_gb=1)
     assert (
         sorted(gone) == ["n2", "n3", "n5"]
         and (tmp_path / "runs" / "m0").exists()

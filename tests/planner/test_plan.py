@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import ONCE
 
-from ane_sweep.bridge.axes.targets import TARGETS
+from ane_sweep.bridge.axes import TARGETS
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.runtimes import cannot
 from ane_sweep.bridge.task import Task

@@ -8,7 +8,8 @@ import pytest
 from constructed import placement
 
 from ane_sweep.bridge.figures import Metric
-from ane_sweep.bridge.record import DRAWN, Record, StageOutcome, StageStatus, Status, Weights
+from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, Weights
+from ane_sweep.bridge.task import DRAWN
 from ane_sweep.placement.types import Ops
 from ane_sweep.report import as_json, as_markdown, as_text, doubts, table
 from ane_sweep.report.table import list_columns

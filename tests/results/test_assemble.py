@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from ane_sweep.bridge.figures import Artifact, Look, Timing
-from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import Task
 from ane_sweep.results import assemble

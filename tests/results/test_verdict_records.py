@@ -7,7 +7,7 @@ import pytest
 from tiny import ONCE
 
 from ane_sweep.bridge.figures import Timing
-from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.machine import stand_in

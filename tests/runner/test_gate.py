@@ -9,7 +9,7 @@ from ane_sweep.bridge.figures import Look
 from ane_sweep.bridge.protocol import Interrupted
 from ane_sweep.machine import host
 from ane_sweep.runner import gate as ready
-from ane_sweep.runner.gate import Gate, State
+from ane_sweep.runner.gate import State, TimingGate
 
 BUSY, QUIET = State(["busy"]), State()
 
@@ -20,8 +20,8 @@ class Machine:
     def __init__(self, *states: State):
         self.states, self.now = list(states), 0.0
 
-    def gate(self, wait_s: float) -> Gate:
-        return Gate(wait_s, 0.25, look=lambda busy: self.states.pop(0), clock=lambda: self.now, sleep=self.sleep)
+    def gate(self, wait_s: float) -> TimingGate:
+        return TimingGate(wait_s, 0.25, look=lambda busy: self.states.pop(0), clock=lambda: self.now, sleep=self.sleep)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds

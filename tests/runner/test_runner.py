@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from played import Stage
 
-from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import Task, TaskResult
 from ane_sweep.results import gather

@@ -8,7 +8,7 @@ import optuna
 import pytest
 
 from ane_sweep.bridge.figures import Metric, Timing
-from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.record import StageStatus, read_records
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.planner import config, free

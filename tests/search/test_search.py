@@ -7,7 +7,7 @@ import constructed
 import pytest
 
 from ane_sweep.bridge.figures import Metric, Timing
-from ane_sweep.bridge.outcome import Outcome
+from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.placement.types import Ops

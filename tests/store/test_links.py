@@ -18,7 +18,7 @@ from ane_sweep.__main__ import main
 from ane_sweep.bridge import disk
 from ane_sweep.bridge.record import write_records
 from ane_sweep.bridge.task import TaskResult
-from ane_sweep.nightly import retention
+from ane_sweep.nightly import night
 from ane_sweep.report import page
 from ane_sweep.store import leftovers
 from ane_sweep.store.cache import Store
@@ -104,7 +104,7 @@ def test_prune_and_tidying_leave_alone_what_a_link_leads_to(place, out, capsys):
     with Store(out / "cache") as store:
         store.sweep_tmp()
         leftovers.tidy(out)
-        retention.keep(out, store, keep_runs=0, cache_gb=0)
+        night.delete_old(out, store, keep_runs=0, cache_gb=0)
     if place == "cache":  # which is used where it lies: its tmp/ changed
         del before[str(elsewhere / "tmp")]
     assert before.items() <= state(elsewhere).items()
@@ -119,7 +119,7 @@ def test_without_links_all_of_it_goes(out, capsys):
     """What the test above would otherwise show for nothing."""
     assert main(["prune", "max-gb=0", f"out={out}"]) == 0 and "removed 1 artifact" in capsys.readouterr().out
     with Store(out / "cache") as store:
-        assert retention.keep(out, store, keep_runs=0, cache_gb=0) == ["night"]
+        assert night.delete_old(out, store, keep_runs=0, cache_gb=0) == ["night"]
     left = {path.relative_to(out).as_posix() for path in out.rglob("*")}
     assert left == {
         "cache", "cache/SCHEMA", "cache/convert", "cache/convert/ab", "cache/history.jsonl", "cache/locks",

@@ -161,6 +161,15 @@ def test_a_metric_that_is_not_finite_keeps_the_stage_ok(monkeypatch, tmp_path):
     assert outcome.doubts == ["its own", "metric psnr_db was inf, which is not a number JSON can carry; kept as null"]
 
 
+@pytest.mark.parametrize("wrong", [{"realised": {"chunks": [1]}}, {"facts": {"measured_on": "here"}}])
+def test_what_a_stage_says_in_another_form_than_readers_rely_on_fails_the_task(monkeypatch, tmp_path, wrong):
+    from ane_sweep.worker.stages import StageResult
+
+    monkeypatch.setattr(worker, "run_stage", lambda task: StageResult(**wrong))
+    outcome = worker.attempt(task(tmp_path))
+    assert outcome.status == "failed" and next(iter(*wrong.values())) in outcome.reason
+
+
 def run_python(code: str, **options) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, **options)
 

@@ -8,7 +8,7 @@ combinations are refused (checks.py). One more axis is one more field of `Cell`,
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from types import UnionType
 from typing import Any, get_args, get_origin
@@ -17,9 +17,18 @@ from ane_sweep.bridge.key import NUMBER, Key
 
 RUNS = "RUNS"  # in place of a stage: all in which the cell's runtime runs the program
 LOADS = "LOADS"  # and those in which Core ML does, whatever the runtime
+# Targets: the oldest OS that a program must run on, as coremltools names it, oldest first. ML Programs begin at iOS15;
+# the newest is what coremltools 9.0's `ct.target` knows (a test compares).
+TARGETS = ("iOS15", "iOS16", "iOS17", "iOS18", "iOS26")
+MACOS_TARGETS = {"macOS12": "iOS15", "macOS13": "iOS16", "macOS14": "iOS17", "macOS15": "iOS18", "macOS26": "iOS26"}
 # A cell as a refusal sees it: its fields, and `task`, `compute`, `ios_target`, `runtime` (settled), `honours` (what that
 # runtime does), `longest` (positions of the model), `vocabulary` (token ids that it knows).
 Asked = Mapping[str, Any]
+
+
+def since(target: str) -> tuple[str, ...]:
+    """Return a target and the newer ones."""
+    return TARGETS[TARGETS.index(target) :]
 
 
 @dataclass(frozen=True)
@@ -30,9 +39,9 @@ class Only:
     """
 
     other: str
-    among: tuple[Any, ...]
+    among: tuple[object, ...]
     why: str
-    when: tuple[Any, ...] = ()
+    when: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,7 @@ class Axis:
     """
 
     key: Key | None
-    plain: Any = None
+    plain: object = None
     enters: tuple[str, ...] = ()
     shapes: tuple[str, ...] = ()
     honoured: str | None = None
@@ -75,13 +84,13 @@ class Axis:
 def axis(
     help: str,
     *,
-    choices: tuple[Any, ...] = (),
+    choices: tuple[object, ...] = (),
     least: float | None = None,
     most: float | None = None,
     why: str = "",
     words: tuple[str, ...] = (),
     check: Callable[[str, Any], str | None] | None = None,
-    plain: Any = MISSING,
+    plain: object = MISSING,
     enters: tuple[str, ...] = (),
     unhonoured: str = "",
     only: tuple[Only, ...] = (),
@@ -95,9 +104,9 @@ def axis(
     return dataclasses.field(default=plain, metadata={"axis": known})
 
 
-def mapping(**more: Any) -> Any:
+def mapping(*, shapes: tuple[str, ...] = (), honoured: str | None = None, named: bool = True) -> Any:
     """Return a field that has no value of its own on the command line: the name of a group's option, or a policy's keys."""
-    return dataclasses.field(metadata={"axis": Axis(None, **more)})
+    return dataclasses.field(metadata={"axis": Axis(None, shapes=shapes, honoured=honoured, named=named)})
 
 
 def declared(cls: type) -> dict[str, Axis]:
@@ -114,20 +123,20 @@ def refusal(known: Mapping[str, Axis], asked: Asked) -> str | None:
     return next((reason for name, one in known.items() if (reason := one.refusal(name, asked))), None)
 
 
-def _typed(key: Key, hint: Any) -> Key:
+def _typed(key: Key, hint: object) -> Key:
     """Return the types of `int | None` or `list[str]` as a Key has them; a float may be written without a point."""
     parts = _each(hint)
     items = tuple(item for part in parts if get_origin(part) is list for each in get_args(part) for item in _each(each))
     return replace(key, types=_plain(get_origin(part) or part for part in parts), items=_plain(items))
 
 
-def _each(hint: Any) -> tuple[Any, ...]:
+def _each(hint: object) -> tuple[object, ...]:
     return get_args(hint) if isinstance(hint, UnionType) else (hint,)
 
 
-def _plain(types: Any) -> tuple[type, ...]:
-    return tuple(each for one in types for each in (NUMBER if one is float else (one,)))
+def _plain(types: Iterable[object]) -> tuple[type, ...]:
+    return tuple(each for one in types if isinstance(one, type) for each in (NUMBER if one is float else (one,)))
 
 
-def _text(value: Any) -> Any:
+def _text(value: object) -> object:
     return ",".join(map(str, value)) if isinstance(value, list) else value

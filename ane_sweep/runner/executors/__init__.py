@@ -5,8 +5,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from ane_sweep.bridge.executors import EXECUTORS
-from ane_sweep.bridge.outcome import Outcome
-from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.runner.task_runner import Display
 from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run

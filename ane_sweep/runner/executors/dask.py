@@ -25,15 +25,14 @@ from queue import Empty
 from typing import Any, TypeVar
 
 from ane_sweep.bridge.executors import Executor
-from ane_sweep.bridge.outcome import Outcome
-from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.protocol import Interrupted
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import Task
 from ane_sweep.fleet import link
 from ane_sweep.runner.children import stop_on_signals
 from ane_sweep.runner.dask_connection import Calls, DaskFuture, SchedulerConnection, SchedulerSession
-from ane_sweep.runner.gate import Gate
+from ane_sweep.runner.gate import TimingGate
 from ane_sweep.runner.placement_rules import PlacementRules, describe_resources, program_of, required_resources
 from ane_sweep.runner.ready_queue import Attempt, LostAttempt, ReadyQueue, RetryPolicy, fail
 from ane_sweep.runner.result_collector import ResultCollector
@@ -303,7 +302,7 @@ def execute(
     runner = TaskRunner(
         plan, run, store, display, budget,
         threads=1,
-        gate=Gate(**settings["gate"], tell=display.say),
+        gate=TimingGate(**settings["gate"], tell=display.say),
         outcomes={} if outcomes is None else outcomes,
         deadline=None if minutes is None else time.monotonic() + 60 * minutes,
     )  # fmt: skip

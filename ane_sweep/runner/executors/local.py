@@ -9,10 +9,9 @@ from typing import Any
 import joblib
 
 from ane_sweep.bridge.executors import Executor
-from ane_sweep.bridge.outcome import Outcome
-from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.runner.children import stop_on_signals
-from ane_sweep.runner.gate import Gate
+from ane_sweep.runner.gate import TimingGate
 from ane_sweep.runner.slots import SlotQueue, order_in_rounds
 from ane_sweep.runner.task_runner import Display, TaskRunner
 from ane_sweep.store.cache import Store
@@ -38,7 +37,7 @@ def execute(
     runner = TaskRunner(
         plan, run, store, display, budget,
         threads=max(1, (os.cpu_count() or 1) // slots),
-        gate=Gate(**settings["gate"], tell=display.say),
+        gate=TimingGate(**settings["gate"], tell=display.say),
         outcomes={} if outcomes is None else outcomes,
         deadline=None if minutes is None else began + _PREPARING_SHARE * 60 * minutes,
     )  # fmt: skip

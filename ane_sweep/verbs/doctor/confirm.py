@@ -99,8 +99,7 @@ def _check_source(name: str) -> Callable[[Sequence[Record]], Answer]:
     """Return the check that a source of evidence gave a figure; a reason in its place contradicts nothing."""
 
     def judge(records: Sequence[Record]) -> Answer:
-        told = [record.realised["evidence"].get(name) for record in records if record.realised.get("evidence")]
-        told = [text for text in told if text]
+        told = [text for r in records if (text := (r.realised.get("evidence") or {}).get(name))]
         if not told:
             return NOT_SEEN, "no evidence pass ended"
         words = ("measured", "nominal", "moderate", "heavy", "trapping", "sleeping")

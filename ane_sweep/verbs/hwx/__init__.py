@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.bridge.user_files import open_user_file
+from ane_sweep.bridge.disk import open_user_file
 from ane_sweep.errors import ConfigError
 from ane_sweep.machine.calibrated import find_measurements
 from ane_sweep.outward import escape_controls

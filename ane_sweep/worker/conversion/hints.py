@@ -12,8 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ane_sweep import data, native_errors
-from ane_sweep.bridge import installed_in
+from ane_sweep import data, installed, native_errors
 from ane_sweep.errors import StageError
 
 TABLE = Path(data.__file__).parent / "op_hints.csv"
@@ -107,7 +106,7 @@ def find_line(source: str) -> str:
     """
     frames = [(Path(name), line, called) for name, line, called in _FRAME.findall(source)]
     frames = [one for one in frames if one[0].suffix == ".py"]  # "<frozen runpy>" is no file
-    own = next((one for one in frames if not installed_in.installed(one[0])), None)
+    own = next((one for one in frames if not installed.is_installed(one[0])), None)
     other = next((one for one in frames if "/torch/" not in one[0].as_posix()), None)
     if (found := own or other) is None:
         return ""

@@ -6,7 +6,6 @@ import numpy as np
 
 from ane_sweep.stats.ranks import spearman
 
-UNITS = {"psnr_db": "dB", "psnr_worst_db": "dB"}  # of the figures of psnr.Outputs; the others have none
 _ROWS = 64  # rows of a (positions, vocabulary) block held in float64 at a time
 
 

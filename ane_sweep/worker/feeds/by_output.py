@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ane_sweep.bridge import metrics
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.stats import psnr
 from ane_sweep.worker.feeds import agreement
@@ -83,7 +84,7 @@ class _OutputScores:
         return {name: same / count for name, (same, count) in self.equal.items()}
 
     def metrics(self) -> list[Metric]:
-        found = [Metric(name, value, agreement.UNITS.get(name, "1")) for name, value in self.figures().items()]
+        found = [Metric(name, value, metrics.unit(name)) for name, value in self.figures().items()]
         if self.kl:
             found.append(Metric("kl", float(np.mean(self.kl)), "nat"))
             found.append(Metric("top1_agreement", sum(self.top) / len(self.top), "1"))

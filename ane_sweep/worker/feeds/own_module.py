@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ane_sweep.bridge import shapes
-from ane_sweep.bridge.record import DRAWN
+from ane_sweep.bridge.task import DRAWN
 from ane_sweep.errors import StageError
 from ane_sweep.worker.feeds.arrays import StackWriter
 from ane_sweep.worker.models._ports import Port

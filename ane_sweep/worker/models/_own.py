@@ -13,8 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ane_sweep import native_errors
-from ane_sweep.bridge import installed_in
+from ane_sweep import installed, native_errors
 from ane_sweep.errors import StageError
 
 _PRINTED_BYTES = 1 << 20  # the user's output beyond this is cut off
@@ -54,7 +53,7 @@ def _locate_error(error: BaseException) -> str:
 
 
 def is_user_code(file: str) -> bool:
-    return file.endswith(".py") and not installed_in.installed(Path(file))
+    return file.endswith(".py") and not installed.is_installed(Path(file))
 
 
 def _advise(error: BaseException) -> str:

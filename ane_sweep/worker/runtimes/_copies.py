@@ -177,7 +177,7 @@ def _vary_package(package_path: Path, number: int) -> int:
             for record in records:
                 if record.dtype_name in _FLOATS:
                     page = weights[record.data_offset : record.data_offset + record.size : PAGE_BYTES]
-                    page ^= number  # at most axes.copies.MOST_DIFFERENT: the lowest of the mantissa's bits
+                    page ^= number  # at most axes.running.MOST_DIFFERENT: the lowest of the mantissa's bits
                     changed += len(page)
             weights.flush()
     return changed

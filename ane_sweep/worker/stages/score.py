@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ane_sweep.bridge import metrics
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.model_tasks import EMBED
 from ane_sweep.bridge.stages import Stage
@@ -114,16 +115,16 @@ class _Scores:
             self.same += agreement.same_top1(reference=reference, candidate=candidate).tolist()
 
     def metrics(self) -> list[Metric]:
-        metrics = [Metric(name, value, agreement.UNITS.get(name, "1")) for name, value in self.close.figures().items()]
+        found = [Metric(name, value, metrics.unit(name)) for name, value in self.close.figures().items()]
         if self.kl_count:
-            metrics.append(Metric("kl", self.kl_sum / self.kl_count, "nat"))
+            found.append(Metric("kl", self.kl_sum / self.kl_count, "nat"))
         same = self.same
         if len(self.pooled[0]) >= 3:  # with two sentences, the other one is always the nearest
             reference, candidate = (np.stack(vectors) for vectors in self.pooled)
             nearest = [agreement.nearest_other(vectors) for vectors in (reference, candidate)]
             same = same or (nearest[0] == nearest[1]).tolist()
             order = agreement.rank_agreement(reference=reference, candidate=candidate)
-            metrics.append(Metric("rank_agreement", order, "1"))
+            found.append(Metric("rank_agreement", order, "1"))
         if same:
-            metrics.append(Metric("top1_agreement", sum(same) / len(same), "1"))
-        return metrics
+            found.append(Metric("top1_agreement", sum(same) / len(same), "1"))
+        return found

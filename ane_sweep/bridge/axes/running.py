@@ -1,13 +1,52 @@
-"""The axes of several copies of a program that are loaded at once and timed together: see runtimes/_copies.py."""
+"""Axes of how a program is run: the reference runtime's arithmetic (mil/effects.py), and copies that are timed together."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from ane_sweep.bridge.axes import Asked, axis
+from ane_sweep.bridge.axes import RUNS, Asked, Only, axis
+from ane_sweep.errors import ConfigError
+from ane_sweep.mil.effects import MODES, select_effects
 
+_WITH_ANE = "effects={value} mean something with numerics=ane alone, not with {numerics}"
 MOST_DIFFERENT = 15  # what four bits tell apart
 _LOADED = "each is a program in memory"
 _SIZES = "copies_sizes: the sizes of several copies of one whole program; use copies=2 or more, and chunks=1"
+
+
+def _unknown(name: str, value: list[str]) -> str | None:
+    try:
+        select_effects(value)
+    except ConfigError as error:
+        return f"{name}: {error.problems[0]}"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numerics:
+    numerics: str = axis(
+        "how the reference runtime computes; auto = as the program declares",
+        choices=("auto", *MODES),
+        plain="auto",
+        shapes=(RUNS,),
+        honoured="numerics",
+        unhonoured="numerics={numerics}: runtime={runtime} computes as it does; numerics=auto, or runtime=reference",
+        only=(
+            Only(
+                "compute",
+                ("fp16",),
+                "numerics={numerics} is about fp16 values, and precision={precision} has none; use numerics=auto",
+                when=("fp16", "ane"),
+            ),
+        ),
+    )
+    effects: list[str] | None = axis(
+        "numerics=ane: which known effects of the Neural Engine; null: those measured by several",
+        check=_unknown,
+        plain=None,
+        shapes=(RUNS,),
+        honoured="effects",
+        unhonoured=_WITH_ANE,
+        only=(Only("numerics", ("ane",), _WITH_ANE),),
+    )
 
 
 def _kind(asked: Asked) -> str | None:
@@ -16,7 +55,7 @@ def _kind(asked: Asked) -> str | None:
     return None
 
 
-def _no_shares(name: str, value: Any) -> str | None:
+def _no_shares(name: str, value: list[float]) -> str | None:
     if all(0 < share <= 1 for share in value):
         return None
     return f"{name}={value}: expected shares of the program, above 0 and at most 1"
