@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from omegaconf._utils import get_yaml_loader
 
 from ane_sweep import outward
 from ane_sweep.bridge import plugins, stages
+from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.errors import ConfigError, nearest
 from ane_sweep.placement import chips
 from ane_sweep.planner import derive, help, interpolation, option_files, options, schema, served, unread
@@ -169,6 +170,7 @@ class Composer:
         Plugins.instance()  # registers Hydra's own reader, which ours replaces
         SourcesRegistry.instance().types |= {FileConfigSource.scheme(): OptionFiles, Computed.scheme(): Computed}
         ConfigStore.instance().store("limits", {"limits": stages.limits()})
+        ConfigStore.instance().store("run", asdict(RunSettings()))
         self.hydra = Hydra.create_main_hydra2("ane-sweep", search_path)
         self.composed: dict[tuple[str, ...], dict[str, Any]] = {}  # a search asks for the same options again and again
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from ane_sweep.bridge import plugins
 from ane_sweep.bridge.cell import AXES
 from ane_sweep.bridge.runtimes import RUNTIMES
+from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.bridge.stages import limits
 from ane_sweep.folders import user_path
 from ane_sweep.planner import options, schema
@@ -105,14 +107,14 @@ def _each(keys: Iterable[str], config_dir: str | None) -> list[str]:
 
 
 def defaults() -> dict[str, Any]:
-    """Return dotted key -> its value in conf/config.yaml; a group's option by the group's name."""
+    """Return dotted key -> its default; a group's option by the group's name."""
     import yaml
 
     shipped = yaml.safe_load((conf_dir() / "config.yaml").read_text(encoding="utf-8"))
     groups = {
         group: name for entry in shipped.pop("defaults") if isinstance(entry, dict) for group, name in entry.items()
     }
-    return dict(schema.leaves({**shipped, "limits": limits()}, schema.KEYS)) | groups
+    return dict(schema.leaves({**shipped, **asdict(RunSettings()), "limits": limits()}, schema.KEYS)) | groups
 
 
 def _describe(key: str, defaults: dict[str, Any]) -> list[str]:

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ane_sweep.bridge import settings
 from ane_sweep.bridge.cell import Cell, canonical_json
+from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner import compose, schema, unread
 from ane_sweep.planner.compose import Composer
 
-SETTINGS = sorted(
-    {key.split(".")[0] for key in schema.KEYS} - {field.name for field in fields(Cell)}
-)  # of a whole sweep
+SETTINGS = sorted(field.name for field in fields(RunSettings))
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Request:
 
     cells: list[Cell]
     axes: list[str]
-    settings: dict[str, Any]
+    settings: RunSettings
     notes: list[str] = field(default_factory=list)
 
 
@@ -138,7 +138,7 @@ def _product(base: dict[str, Any], axes: list[Axis], options: Options, asked: in
         raise ConfigError(f"the sweep's exclude rules leave none of its {asked} cells; see conf/sweep/")
     notes = [f"sweep.exclude: {rule} excluded nothing" for i, rule in enumerate(exclude) if i not in used]
     keys = [key for axis in axes for key in axis.keys]
-    return Request(list(cells.values()), keys, {key: base[key] for key in SETTINGS}, notes)
+    return Request(list(cells.values()), keys, settings.read_run(base), notes)
 
 
 def varying(keys: Iterable[str], cells: list[Cell]) -> list[str]:

@@ -20,7 +20,7 @@ def make_plan_view(request: Request, out: Path) -> tuple[Plan, str, dict[str, An
     """Return the plan of a request, its text and its JSON values; run nothing."""
     with open_store(out) as store:
         plan = plan_for(request, store, out, to_show=True)
-        most = budget_and_total(request.settings["memory_gib"])
+        most = budget_and_total(request.settings.memory_gib)
         return plan, describe(plan, store.has, files.free_bytes(out), most), to_dict(plan, store.has)
 
 

@@ -59,7 +59,7 @@ def plan_for(request: Request, store: Store, out: Path, *, to_show: bool = False
         {key: settled[same] for key, same in alike.items()},
         host=host.digest(),
         toolchain=host.toolchain(),
-        predict_for=request.settings["chips"],
+        predict_for=request.settings.chips,
         history={stage: [entry for entry in past if entry.stage == stage][-500:] for stage in STAGES},
         notes=[*request.notes, *([_as_if_fetched(list(away.values()))] if away else [])],
         examples=examples,
