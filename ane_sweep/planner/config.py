@@ -27,7 +27,7 @@ def load(args: list[str], leave: Collection[str] | None = None) -> Request:
     """
     given = help.grammar().read(args)
     composer = Composer(given.config_dir)
-    overrides = compose.parse(map(compose.expand_short_key, given.overrides))
+    overrides = compose.parse(given.overrides)
     swept = [o for o in overrides if o.is_sweep_override()]
     if swept and not (given.multirun or any(o.key_or_group == "sweep" for o in overrides)):
         raise ConfigError([f"{o.input_line} lists several values: add -m to run them all" for o in swept])
@@ -60,7 +60,7 @@ def load(args: list[str], leave: Collection[str] | None = None) -> Request:
 
 def _split_presets(override: Override, composer: Composer) -> list[str]:
     """Split `+sweep=a,b` into one word for each matrix."""
-    names = list(itertools.islice(composer.values(override).values, _SHOWN))
+    names = list(itertools.islice(composer.values(override)[1], _SHOWN))
     if unknown := [name for name in names if not composer.has("sweep", name)]:
         raise ConfigError([unread.unknown_option("sweep", name, composer.options("sweep")) for name in unknown])
     return [f"{_sign(override)}sweep={name}" for name in names]
@@ -138,11 +138,11 @@ def _sign(override: Override) -> str:
 
 
 def _command_line_axis(override: Override, composer: Composer) -> Axis:
-    found = composer.values(override)
-    values = iter(found.values)
+    count, listed = composer.values(override)
+    values = iter(listed)
     first = next(values)
     rows = ((value,) for value in itertools.chain([first], values))
-    return Axis((override.key_or_group,), found.count, (first,), rows, added=bool(_sign(override)))
+    return Axis((override.key_or_group,), count, (first,), rows, added=bool(_sign(override)))
 
 
 def _preset_axes(base: dict[str, Any], taken: set[str], texts: bool = True) -> list[Axis]:

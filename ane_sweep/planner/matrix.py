@@ -180,7 +180,7 @@ class Groups:
         self.made: dict[str, dict[str, Any]] = {}
         self.found: dict[str, None] = {}
 
-    def compose(self, assigned: Mapping[str, Any]) -> dict[str, Any]:
+    def compose(self, assigned: Mapping[str, object]) -> dict[str, Any]:
         chosen = {key: value for key, value in assigned.items() if key.split(".")[0] in schema.GROUP_KEYS}
         mark = repr(chosen)
         if mark not in self.made:
@@ -207,7 +207,7 @@ def _assign(config: dict[str, Any], key: str, value: Any) -> None:
     config[last] = value
 
 
-def _matches(rule: Mapping[str, Any], assigned: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
+def _matches(rule: Mapping[str, object], assigned: Mapping[str, object], base: Mapping[str, object]) -> bool:
     """Return True if a cell has one of the rule's values on every axis that an exclude rule names."""
 
     def value(key: str) -> Any:

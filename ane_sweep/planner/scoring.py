@@ -67,13 +67,13 @@ def refusal(cell: Cell, source: Source, known: Examples | None) -> str | None:
 def params(cell: Cell, known: Examples) -> dict[str, Any]:
     """Return a task's parameters for the file, by its content."""
     told: dict[str, Any] = {"score": cell.score, "data": known.digest, "form": known.path.suffix, "rows": rows(cell)}
-    if cell.model_options["task"] == "causal_lm":
+    if cell.model_settings.task == "causal_lm":
         told["stride"] = stride(cell)
     return told
 
 
 def rows(cell: Cell) -> int:
-    return cell.score_rows or examples.ROWS["perplexity" if cell.model_options["task"] == "causal_lm" else cell.score]
+    return cell.score_rows or examples.ROWS["perplexity" if cell.model_settings.task == "causal_lm" else cell.score]
 
 
 def stride(cell: Cell) -> int:
@@ -82,7 +82,7 @@ def stride(cell: Cell) -> int:
 
 def _needed_file(cell: Cell) -> Wanted | None:
     """Return (score, task, data) of a cell that reads a file, or None if it reads none or is refused anyway."""
-    task = cell.model_options["task"]
+    task = cell.model_settings.task
     if cell.score == "none" or (cell.score_data is None and cell.score != "embedding" and task not in examples.SHIPPED):
         return None
     return cell.score, task, cell.score_data

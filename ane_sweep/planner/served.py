@@ -64,7 +64,7 @@ def _config(name: str) -> Path:
     return found.path
 
 
-def _match_family(name: str, config: Mapping[str, Any]) -> tuple[str, Serves, str]:
+def _match_family(name: str, config: Mapping[str, object]) -> tuple[str, Serves, str]:
     """Return (family, its checkpoints, task). Raises ConfigError with the nearest family and the general way."""
     kind, listed = config.get("model_type"), config.get("architectures")
     named = [str(one)[:80] for one in listed] if isinstance(listed, list) else []
@@ -98,7 +98,7 @@ def _module_way(name: str) -> str:
     return "Any PyTorch module converts as `original` through model=module: see `ane-sweep help own_models`"
 
 
-def _nearest(config: Mapping[str, Any]) -> str | None:
+def _nearest(config: Mapping[str, object]) -> str | None:
     """Return the family whose tiny option shares most keys with a config.json and whose name is most similar, or None."""
     found: dict[str, float] = {}
     tiny = [name for name in options.names([conf_dir()], "model") if name.startswith("tiny-")]

@@ -17,7 +17,7 @@ from ane_sweep.planner.matrix import Request
 from ane_sweep.store.cache import Store
 
 # Family of a model that is given by its path -> (option, weights, seed, digests) -> what it is made from
-GIVEN: dict[str, Callable[[Mapping[str, Any], str, int, Path], Source]] = {
+GIVEN: dict[str, Callable[[Mapping[str, object], str, int, Path], Source]] = {
     "module": modules.resolve_checked,
     "package": packages.resolve,
 }
@@ -40,7 +40,7 @@ def plan_for(request: Request, store: Store, out: Path, *, to_show: bool = False
             settled[key] = _source(cell, out / "cache" / "digests.json")
         except Away as error:
             away[error.model] = error
-            settled[key] = checkpoints.absent(cell.model_options, error)
+            settled[key] = checkpoints.absent(cell.model_settings, error)
         except ConfigError as error:
             problems += error.problems
     try:
@@ -87,7 +87,7 @@ def _as_if_fetched(away: list[Away]) -> str:
 
 def _source(cell: Cell, digests: Path) -> Source:
     """Raises ConfigError. `digests` remembers those of large files."""
-    if "path" in cell.model_options:
+    if cell.model_settings.is_given:
         return GIVEN[cell.family](cell.model_options, cell.weights, cell.seed, digests)
     return checkpoints.resolve(
         cell.model_options, cell.weights, seed=cell.seed, allow_pickle=cell.allow_pickle, digests=digests
