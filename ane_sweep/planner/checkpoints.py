@@ -7,10 +7,9 @@ Nothing is downloaded here but config.json and a shard index; the fetch stage br
 import hashlib
 import importlib.util
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ane_sweep import folders
 from ane_sweep.bridge import families, nanogpt
@@ -65,7 +64,15 @@ def absent(option: ModelSettings, away: Away) -> Source:
 
 
 def _source(
-    option: ModelSettings, kind: str, source: str, digest: str, arch: Mapping[str, object], nbytes: int, **more: Any
+    option: ModelSettings,
+    kind: str,
+    source: str,
+    digest: str,
+    arch: Mapping[str, object],
+    nbytes: int,
+    folder: Path | None = None,
+    tokenizer: str | None = None,
+    notes: Sequence[str] = (),
 ) -> Source:
     serves = families.serves(option.family)
     if found := architecture.problems(arch) + (serves.find_unbuilt(arch) if serves else []):
@@ -87,7 +94,9 @@ def _source(
         max_seq_len=longest,
         cut_points=per_layer * layers + 1,
         parameter_bytes=nbytes,
-        **more,
+        folder=folder,
+        tokenizer=tokenizer,
+        notes=list(notes),
     )
 
 
@@ -98,7 +107,7 @@ def _number(arch: Mapping[str, object], key: str | None, otherwise: int) -> obje
 
 
 def _from_files(
-    option: ModelSettings, kind: str, label: str, lookup: Lookup, allow_pickle: bool, folder: Path | None, **more: Any
+    option: ModelSettings, kind: str, label: str, lookup: Lookup, allow_pickle: bool, folder: Path | None
 ) -> Source:
     config = lookup("config.json")
     if config is None and (ckpt := lookup(nanogpt.CKPT)) and ckpt.path is not None:
@@ -123,11 +132,10 @@ def _from_files(
         folder=folder,
         tokenizer=hashlib.sha256("".join(tokenizer).encode()).hexdigest() if tokenizer else None,
         notes=notes,
-        **more,
     )
 
 
-def _architecture(option: ModelSettings, label: str, path: Path) -> dict[str, Any]:
+def _architecture(option: ModelSettings, label: str, path: Path) -> dict[str, object]:
     config = json_object(option.name, path)
     if nanogpt.is_config(config):
         return nanogpt.architecture(config, vars(option), label)
@@ -146,7 +154,7 @@ def _architecture(option: ModelSettings, label: str, path: Path) -> dict[str, An
     return arch
 
 
-def described(config: Mapping[str, object], serves: families.Serves | None, task: str) -> dict[str, Any]:
+def described(config: Mapping[str, object], serves: families.Serves | None, task: str) -> dict[str, object]:
     """Return the architecture of a config.json: the fields from which transformers builds its configuration."""
     arch = {key: value for key, value in config.items() if key not in NOISE}
     parts = {} if serves is None else serves.parts
@@ -157,7 +165,7 @@ def described(config: Mapping[str, object], serves: families.Serves | None, task
     }  # which lies beside the parts
 
 
-def json_object(model: str, path: Path) -> dict[str, Any]:
+def json_object(model: str, path: Path) -> dict[str, object]:
     """Return the object in a checkpoint's JSON file. Raises ConfigError."""
     try:
         value = untrusted.read_json(path)

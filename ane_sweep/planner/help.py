@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
 
 from ane_sweep.bridge import plugins
 from ane_sweep.bridge.cell import AXES
@@ -106,7 +105,7 @@ def _each(keys: Iterable[str], config_dir: str | None) -> list[str]:
     return lines
 
 
-def defaults() -> dict[str, Any]:
+def defaults() -> dict[str, object]:
     """Return dotted key -> its default; a group's option by the group's name."""
     import yaml
 
@@ -117,7 +116,7 @@ def defaults() -> dict[str, Any]:
     return dict(schema.leaves({**shipped, **asdict(RunSettings()), "limits": limits()}, schema.KEYS)) | groups
 
 
-def _describe(key: str, defaults: dict[str, Any]) -> list[str]:
+def _describe(key: str, defaults: dict[str, object]) -> list[str]:
     entry, default = schema.KEYS[key], json.dumps(defaults[key]).replace('"', "")
     choices = f"{', '.join(map(str, entry.choices))}; " if entry.choices else ""
     return _wrapped(f"  {key:<22} {entry.help} ({choices}default: {default})")

@@ -37,8 +37,8 @@ class Axis:
 
     keys: tuple[str, ...]
     count: int
-    first: tuple[Any, ...]
-    rows: Iterable[tuple[Any, ...]]
+    first: tuple[object, ...]
+    rows: Iterable[tuple[object, ...]]
     added: bool = False
 
 
@@ -98,7 +98,7 @@ def _problems_of_values(axes: list[Axis], options: Options, base: dict[str, Any]
     return found
 
 
-def _holds(option: Any, path: str) -> bool:
+def _holds(option: object, path: str) -> bool:
     for part in path.split("."):
         if not isinstance(option, dict) or part not in option:
             return False
@@ -106,7 +106,7 @@ def _holds(option: Any, path: str) -> bool:
     return True
 
 
-def _interpolated(value: Any) -> bool:
+def _interpolated(value: object) -> bool:
     return "${" in json.dumps(value, default=str)
 
 
@@ -152,7 +152,7 @@ def _compose_options(axes: list[Axis], composer: Composer, fixed: list[str]) -> 
     for key, column in ((key, [row[i] for row in axis.rows]) for axis in axes for i, key in enumerate(axis.keys)):
         if key in schema.GROUP_KEYS:
             for value in column:
-                if not composer.has(key, value):
+                if not (isinstance(value, str) and composer.has(key, value)):
                     found.append(unread.unknown_option(key, value, composer.options(key)))
                 elif (key, value) not in composed:
                     try:
@@ -198,7 +198,7 @@ class Groups:
         return config
 
 
-def _assign(config: dict[str, Any], key: str, value: Any) -> None:
+def _assign(config: dict[str, Any], key: str, value: object) -> None:
     """Set a dotted key; what lies on the way to it is copied, as other cells have it too."""
     *path, last = key.split(".")
     for part in path:
@@ -210,10 +210,10 @@ def _assign(config: dict[str, Any], key: str, value: Any) -> None:
 def _matches(rule: Mapping[str, object], assigned: Mapping[str, object], base: Mapping[str, object]) -> bool:
     """Return True if a cell has one of the rule's values on every axis that an exclude rule names."""
 
-    def value(key: str) -> Any:
+    def value(key: str) -> object:
         if key in assigned:
             return assigned[key]
-        node: Any = base
+        node: object = base
         for part in key.split("."):
             node = node.get(part) if isinstance(node, dict) else None
         return node.get("name") if isinstance(node, dict) else node

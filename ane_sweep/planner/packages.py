@@ -3,7 +3,6 @@
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ane_sweep import folders
 from ane_sweep.bridge.axes.targets import TARGETS
@@ -15,6 +14,7 @@ from ane_sweep.errors import ConfigError, PackageError
 from ane_sweep.machine import apple
 from ane_sweep.mil import compiled, graph, package, pipeline
 from ane_sweep.mil.element_types import DTYPE_NUMBERS
+from ane_sweep.mil.proto import Model_pb2
 from ane_sweep.planner.checkpoint_files import file_digest
 
 KIND = "package"  # of a Source: what is there is a program already
@@ -56,7 +56,7 @@ def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Pa
     )  # fmt: skip
 
 
-def described(path: Path, what: str) -> tuple[Any, dict[str, Any]]:
+def described(path: Path, what: str) -> tuple[Model_pb2.Model, dict[str, object]]:
     """Return (its protobuf, the facts that a plan needs). Raises ConfigError that names the way out."""
     if compiled.is_compiled(path) and (reason := apple.no_coreml()):
         raise ConfigError(
@@ -89,7 +89,7 @@ def described(path: Path, what: str) -> tuple[Any, dict[str, Any]]:
     }
 
 
-def _form(path: Path, spec: Any) -> str | None:
+def _form(path: Path, spec: Model_pb2.Model) -> str | None:
     """Return COMPILED or PIPELINE for a model that must stay unchanged, None for a package of one program."""
     return COMPILED if compiled.is_compiled(path) else PIPELINE if spec.WhichOneof("Type") == PIPELINE else None
 

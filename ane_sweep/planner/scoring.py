@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from ane_sweep import data, folders
 from ane_sweep.bridge import examples
@@ -64,9 +63,9 @@ def refusal(cell: Cell, source: Source, known: Examples | None) -> str | None:
     return None
 
 
-def params(cell: Cell, known: Examples) -> dict[str, Any]:
+def params(cell: Cell, known: Examples) -> dict[str, object]:
     """Return a task's parameters for the file, by its content."""
-    told: dict[str, Any] = {"score": cell.score, "data": known.digest, "form": known.path.suffix, "rows": rows(cell)}
+    told: dict[str, object] = {"score": cell.score, "data": known.digest, "form": known.path.suffix, "rows": rows(cell)}
     if cell.model_settings.task == "causal_lm":
         told["stride"] = stride(cell)
     return told

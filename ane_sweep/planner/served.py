@@ -23,10 +23,11 @@ _ALIKE = 0.6  # of the keys of a family's architecture, for it to be called the 
 _BLOCKS = 10**4
 
 
-def is_checkpoint(name: Any) -> bool:
+def is_checkpoint(name: object) -> bool:
     """Return True if the value of `model` has the form of a repository or a folder, not of a code file or package."""
-    has_form = isinstance(name, str) and (is_folder(name) or _REPOSITORY.fullmatch(name) is not None)
-    return has_form and unread.suggest_words(name) is None
+    if not isinstance(name, str) or not (is_folder(name) or _REPOSITORY.fullmatch(name)):
+        return False
+    return unread.suggest_words(name) is None
 
 
 def option(name: str) -> dict[str, Any]:
@@ -89,7 +90,7 @@ def _match_family(name: str, config: Mapping[str, object]) -> tuple[str, Serves,
     )
 
 
-def _unserved(name: str, kind: Any, named: list[str], near: str) -> str:
+def _unserved(name: str, kind: object, named: list[str], near: str) -> str:
     what = f"{', '.join(named) or 'no architecture'} (model_type {str(kind)[:80]!r})"
     return f"model={name}: no family here serves {what}{f'; {near}' if near else ''}. {_module_way(name)}"
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.bridge.cell import Cell, canonical_json
 from ane_sweep.bridge.executors import find_places
@@ -29,10 +28,10 @@ def plan_for(request: Request, store: Store, out: Path, *, to_show: bool = False
     to_show   the plan is only looked at: weights on a hub that is out of reach are planned as if it gave them
     """
     alike = {cell.key: weights_identity(cell) for cell in request.cells}
-    firsts: dict[tuple[Any, ...], Cell] = {}
+    firsts: dict[tuple[object, ...], Cell] = {}
     for cell in request.cells:
         firsts.setdefault(alike[cell.key], cell)
-    settled: dict[tuple[Any, ...], Source] = {}
+    settled: dict[tuple[object, ...], Source] = {}
     problems: list[str] = []
     away: dict[str, Away] = {}
     for key, cell in firsts.items():
@@ -94,7 +93,7 @@ def _source(cell: Cell, digests: Path) -> Source:
     )
 
 
-def weights_identity(cell: Cell) -> tuple[Any, ...]:
+def weights_identity(cell: Cell) -> tuple[object, ...]:
     """Cells alike in this have the same weights; an axis may reach into the architecture."""
     options = {name: value for name, value in cell.model_options.items() if name != "texts"}
     return cell.weights, cell.seed, cell.allow_pickle, canonical_json(options)
