@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from rich.console import Console
 
@@ -13,12 +13,13 @@ from ane_sweep import installed, tracking
 from ane_sweep.bridge import disk, record
 from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.record import Record, Status
+from ane_sweep.bridge.settings import RunSettings, TrackingSettings
 from ane_sweep.bridge.task import Task
 from ane_sweep.errors import AneSweepError, ConfigError, Unfinished
 from ane_sweep.machine import host, memory
 from ane_sweep.native_errors import explain
 from ane_sweep.outward import escape_controls
-from ane_sweep.planner import overview
+from ane_sweep.planner import inherited, overview
 from ane_sweep.planner.matrix import Request
 from ane_sweep.planner.settle import plan_for
 from ane_sweep.report import drift, machines, page, screen
@@ -105,7 +106,7 @@ def release_on_error(run: runs.Run) -> Iterator[None]:
 @report_full_disk()
 def perform(
     plan: Plan,
-    settings: dict[str, Any],
+    settings: RunSettings,
     store: Store,
     out: Path,
     args: list[str],
@@ -118,9 +119,9 @@ def perform(
     """
     if not plan.chains:
         raise ConfigError([f"{reason}" for reason in dict.fromkeys(plan.refused.values())])
-    if settings["tracking"]["enabled"] and (uri := settings["tracking"]["uri"]):
+    if settings.tracking.enabled and (uri := settings.tracking.uri):
         tracking.check_scheme(uri)
-    if settings["resume"] is None:
+    if settings.resume is None:
         installed.need_worker("a sweep")
     run = runs.open_run(out, plan, args, settings)
     with release_on_error(run):
@@ -131,7 +132,7 @@ def perform(
                 audience.tell(f"going on with {run.stamp}: its cells are done, its report and log were interrupted")
             return run, records, not run.published
         installed.need_worker("a sweep")
-        budget, total = memory.budget_and_total(settings["memory_gib"])
+        budget, total = memory.budget_and_total(settings.memory_gib)
         audience.tell(overview.describe(plan, store.has, files.free_bytes(out), (budget, total)))
         if run.lock is not None and (run.folder / "tasks").exists():
             audience.tell(f"going on with {run.stamp}, which was interrupted")
@@ -144,7 +145,7 @@ def perform(
 def run_remaining(
     plan: Plan,
     run: runs.Run,
-    settings: dict[str, Any],
+    settings: RunSettings,
     store: Store,
     audience: Terminal,
     outcomes: dict[str, Outcome] | None = None,
@@ -153,17 +154,15 @@ def run_remaining(
     done = outcomes or {}
     view = audience.watch(replace(plan, tasks={key: task for key, task in plan.tasks.items() if key not in done}))
     try:
-        budget = memory.memory_budget(settings["memory_gib"])
-        meanwhile = partial(tracking.make_ready, settings["tracking"], run.folder.parent.parent)
-        execute = load_execute(settings["executor"]["name"])
+        budget = memory.memory_budget(settings.memory_gib)
+        meanwhile = partial(tracking.make_ready, settings.tracking, run.folder.parent.parent)
+        execute = load_execute(settings.executor.name)
         return execute(plan, run, store, settings, view, budget, outcomes, meanwhile)
     finally:
         view.close()
 
 
-def run_and_record(
-    plan: Plan, run: runs.Run, settings: dict[str, Any], store: Store, audience: Terminal
-) -> list[Record]:
+def run_and_record(plan: Plan, run: runs.Run, settings: RunSettings, store: Store, audience: Terminal) -> list[Record]:
     """Run the remaining tasks and return the records of all cells."""
     return assemble.make_records(
         plan,
@@ -180,7 +179,7 @@ def publish(
     run: runs.Run,
     records: list[Record],
     fresh: bool,
-    settings: dict[str, Any],
+    settings: RunSettings,
     store: Store,
     audience: Terminal = TERMINAL,
 ) -> None:
@@ -189,8 +188,8 @@ def publish(
         audience.records(run.folder, records)
         if fresh:
             write_report(run.folder, records, store, audience)
-            if settings["tracking"]["enabled"]:
-                track(run.folder, settings["tracking"], audience)
+            if settings.tracking.enabled:
+                track(run.folder, settings.tracking, audience)
             run.publish()
 
 
@@ -236,11 +235,13 @@ def in_doubt(what: str, again: str, audience: Terminal) -> Iterator[None]:
         audience.tell(f"doubt: {what}: {type(error).__name__}: {error}. Next: {again}")
 
 
-def track(folder: Path, settings: dict[str, Any], audience: Terminal) -> None:
+def track(folder: Path, settings: TrackingSettings, audience: Terminal) -> None:
     """Log a sweep's records. An unreachable tracker costs a warning; the records stay and can be logged later."""
     with in_doubt("not logged", f"ane-sweep log {folder.name}", audience):
-        logged = tracking.log_sweep(folder, uri=settings["uri"], experiment=settings["experiment"])
-        audience.links(links(logged, settings["ui"]))
+        logged = tracking.log_sweep(
+            folder, uri=settings.uri, experiment=settings.experiment or inherited.OWN_EXPERIMENT
+        )
+        audience.links(links(logged, settings.ui))
 
 
 def links(logged: tracking.Logged, ui: str | None) -> dict[str, str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ane_sweep.bridge.figures import Timing
 from ane_sweep.bridge.plan import Outcome, Plan
+from ane_sweep.bridge.settings import read_run
 from ane_sweep.bridge.task import Task, TaskResult
 from ane_sweep.runner import isolate
 from ane_sweep.runner.executors import local
@@ -63,7 +64,7 @@ class Stage:
         folder = self.out / "runs" / run
         with Store(self.out / "cache") as store:
             found = local.execute(
-                plan(), Run(folder, {}), store, SETTINGS | settings, self, 1 << 30, meanwhile=self.beside
+                plan(), Run(folder, {}), store, read_run(SETTINGS | settings), self, 1 << 30, meanwhile=self.beside
             )
         return {key.rstrip("0"): outcome for key, outcome in found.items()}
 

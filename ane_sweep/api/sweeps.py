@@ -199,17 +199,17 @@ def _headline(label: str) -> int:
 
 def plan(words: Iterable[str], axes: Mapping[str, object]) -> Planned:
     request, _ = asked.request(words, axes)
-    made, text, _ = overview.make_plan_view(request, outputs_folder(request.settings["out"]))
+    made, text, _ = overview.make_plan_view(request, outputs_folder(request.settings.out))
     return Planned(made, text)
 
 
 def sweep(words: Iterable[str], axes: Mapping[str, object]) -> Sweep:
     request, args = asked.request(words, axes)
-    if request.settings["nightly"]["enabled"]:
+    if request.settings.nightly.enabled:
         raise ConfigError("nightly.enabled: a night is run by the command line (ane_sweep/docs/compare.md)")
     audience = inline.Reader()
     with _ONE:
-        folder, records = engine.sweep(request, outputs_folder(request.settings["out"]), args, audience)
+        folder, records = engine.sweep(request, outputs_folder(request.settings.out), args, audience)
     return Sweep(folder, records, audience.said)
 
 
@@ -229,9 +229,9 @@ def best(words: Iterable[str], axes: Mapping[str, object]) -> Found:
     with compose.isolate_hydra():
         space = free.space(args)
         request = config.load(args) if space is None else searching.first(space)
-        wanted = goal.of_settings(request.settings["search"], wanted)
+        wanted = goal.of_settings(request.settings.search, wanted)
         with _ONE:
-            out = outputs_folder(request.settings["out"])
+            out = outputs_folder(request.settings.out)
             found, records = searching.best(request, wanted, out, args, space, audience)
     said = answer.answer_text(found, records, explain=False)
     return Found(found.run.folder, records, audience.said, answer.choose_winners(found.goal, records), said)

@@ -1,4 +1,4 @@
-"""A cell: one requested point of the matrix. Standard library only."""
+"""A cell: one requested point of the matrix."""
 
 import hashlib
 import json
@@ -15,6 +15,7 @@ from ane_sweep.bridge.axes.scoring import Scoring
 from ane_sweep.bridge.building import Options
 from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.model_tasks import ONE_SIZE
+from ane_sweep.bridge.settings import ModelSettings, PrecisionSettings, read_model, read_precision
 
 
 def _too_long(asked: Asked) -> str | None:
@@ -152,6 +153,14 @@ class Cell(Scoring, Numerics, Options, Copies, Cut, Common):
     def key(self) -> str:
         """Return the sha256 of the canonical JSON of the request, 64 hex digits."""
         return digest(self.as_dict())
+
+    @cached_property
+    def model_settings(self) -> ModelSettings:
+        return read_model(self.model_options)
+
+    @cached_property
+    def precision_settings(self) -> PrecisionSettings:
+        return read_precision(self.precision_options)
 
     @property
     def ios_target(self) -> str:

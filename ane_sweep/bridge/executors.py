@@ -1,12 +1,12 @@
 """The declarations of executors: the literal EXECUTOR of each module in ane_sweep/runner/executors/."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
 
 from ane_sweep.bridge.declared import Declared
 from ane_sweep.bridge.plan import Places
+from ane_sweep.bridge.settings import RunSettings
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,12 @@ class Executor:
 EXECUTORS = Declared("ane_sweep.runner.executors", "EXECUTOR", Executor, order=lambda executor: bool(executor.places))
 
 
-def find_places(settings: Mapping[str, Any], machines: Collection[str | None], *, wait: bool) -> Places | None:
+def find_places(settings: RunSettings, machines: Collection[str | None], *, wait: bool) -> Places | None:
     """Return the machines that each value of the axis `machine` stands for, or None if this machine runs everything.
 
     With `wait`, wait up to executor.wait_s for workers that fit. Raises ConfigError.
     """
-    executor = settings.get("executor")
-    module, _, function = (EXECUTORS[executor["name"]].places if executor else "").partition(":")
+    module, _, function = EXECUTORS[settings.executor.name].places.partition(":")
     if not module:
         return None
     places: Places = getattr(import_module(module), function)(settings, machines, wait=wait)

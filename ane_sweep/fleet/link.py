@@ -6,6 +6,7 @@ import ssl
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.settings import ExecutorSettings
 from ane_sweep.errors import ConfigError
 from ane_sweep.fleet import address, certificates
 
@@ -68,13 +69,13 @@ def security(place: Path) -> Any:
     return distributed().Security(tls_ca_file=files[certificates.AUTHORITY], require_encryption=True, **roles)
 
 
-def settings(executor: dict[str, Any]) -> tuple[str, Path]:
+def settings(executor: ExecutorSettings) -> tuple[str, Path]:
     """Return (address, folder of certificates) of a sweep's `executor`. Raises ConfigError."""
-    if executor["address"] is None:
+    if executor.address is None:
         raise ConfigError(
             "executor=dask: executor.address=tls://HOST:8786 says where the scheduler is (ane-sweep help fleet)"
         )
-    return address.checked(executor["address"]), certificates.folder(executor["certificates"])
+    return address.checked(executor.address), certificates.folder(executor.certificates)
 
 
 def reach(at: str, place: Path, timeout_s: float) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from ane_sweep.bridge import conversion
 from ane_sweep.bridge.plan import Place, Places
 from ane_sweep.bridge.runtimes import RUNTIMES, cannot, collect_host_facts
+from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.errors import ConfigError
 from ane_sweep.fleet import link
 from ane_sweep.machine import apple, host, memory
@@ -193,21 +194,21 @@ def name_label(name: str) -> str:
     return f"NAME-{name}"
 
 
-def find_places(settings: Mapping[str, Any], wanted: Collection[str | None], *, wait: bool) -> Places:
+def find_places(settings: RunSettings, wanted: Collection[str | None], *, wait: bool) -> Places:
     """Return the workers that each `machine` of a matrix stands for (see bridge.executors). Raises ConfigError."""
-    at, certificates = link.settings(settings["executor"])
-    if not settings.get("store"):
+    at, certificates = link.settings(settings.executor)
+    if not (store := settings.store):
         raise ConfigError(
             "executor=dask: store=URL says where artifacts are shared: a folder that all machines mount, as "
             "file:///mnt/nfs/ane-sweep, or s3://BUCKET/PREFIX (ane-sweep help fleet)"
         )
-    if (store := settings["store"]) != mask_credentials(store):
+    if store != mask_credentials(store):
         raise ConfigError(
             f"store={mask_credentials(store)}: it goes to every worker, so it holds no user and no password; fsspec takes those from "
             "each machine's own environment"
         )
     with link.connected(at, certificates) as client:
-        return _wait_for_places(client, wanted, settings["executor"]["wait_s"] if wait else 0)
+        return _wait_for_places(client, wanted, settings.executor.wait_s if wait else 0)
 
 
 def _wait_for_places(client: Any, wanted: Collection[str | None], wait_s: float) -> Places:

@@ -30,13 +30,13 @@ def night(request: Request, out: Path, args: list[str]) -> int:
         store.sweep_tmp()
         whole = plan_for(request, store, out)
         rotation = Rotation.read(out)
-        tonight, left = choose(whole, rotation, settings["budget_minutes"], store.has)
+        tonight, left = choose(whole, rotation, settings.budget_minutes, store.has)
         if left:
             terminal.say(
                 f"tonight {len(tonight.cells)} of {len(whole.cells)} cells; the rest comes first the next time"
             )
         run, records, fresh = engine.perform(tonight, settings, store, out, args)
-        now = Night(run, records, left, settings["budget_minutes"])
+        now = Night(run, records, left, settings.budget_minutes)
         compare(now, out)
         rotation.note(run.stamp, records, [*(rotation.again if now.doubt else ()), *list_suspects(now)])
         rotation.write()
@@ -48,8 +48,8 @@ def night(request: Request, out: Path, args: list[str]) -> int:
         if fit and not now.doubt and not now.regressed:
             sides.tag_good(out, run.stamp, now.untested)
         engine.publish(run, records, fresh, settings, store)
-        kept = settings["nightly"]
-        now.gone = delete_old(out, store, keep_runs=kept["keep_runs"], cache_gb=kept["cache_gb"])
+        kept = settings.nightly
+        now.gone = delete_old(out, store, keep_runs=kept.keep_runs, cache_gb=kept.cache_gb)
         print(f"summary: {terminal.format_path(summary.write(out, run.stamp, summary.text(now)))}")
     return exit_code(now, engine.exit_code(records))
 

@@ -248,7 +248,7 @@ class _Reader:
         for _, attribute in graph.in_order(proto.attributes):
             if attribute.WhichOneof("value") == "blobFileValue":
                 self._check(attribute)
-                bits += _bits(_tensor(value.type))
+                bits += _bits(_tensor(attribute.type))
         for parameter, argument in graph.in_order(proto.inputs):
             for binding in argument.arguments:
                 read = known.get(binding.name) if binding.name else self._literal(binding.value)

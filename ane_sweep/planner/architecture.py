@@ -5,7 +5,6 @@ Only names that a family here reads have a rule; whatever else a checkpoint's co
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from ane_sweep.bridge.key import NUMBER, Key
 
@@ -58,43 +57,45 @@ _WIDTHS = ("n_embd", "hidden_size", "dim", "d_model")
 _HEADS = ("n_head", "num_attention_heads", "n_heads", "num_heads", "encoder_attention_heads")
 
 
-def at(arch: Mapping[str, Any], key: str) -> Any:
+def at(arch: Mapping[str, object], key: str) -> object:
     """Return the value of a key, or None if it is missing; a.b reaches into a."""
-    value: Any = arch
+    value: object = arch
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
 
 
-def total(arch: Mapping[str, Any], key: str) -> Any:
+def total(arch: Mapping[str, object], key: str) -> object:
     """Return the value of a key, summed if the architecture lists it stage by stage."""
     value = at(arch, key)
     return sum(value) if isinstance(value, list) and all(isinstance(part, int) for part in value) else value
 
 
-def problems(arch: Mapping[str, Any]) -> list[str]:
+def problems(arch: Mapping[str, object]) -> list[str]:
     """Return one sentence for every value that no model could be built with."""
     return [problem for name, part in ({"arch": arch} | parts(arch)).items() for problem in _problems_of(name, part)]
 
 
-def parts(arch: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def parts(arch: Mapping[str, object]) -> dict[str, Mapping[str, object]]:
     """Return the architectures within the architecture, by their dotted names."""
-    return {f"arch.{name}": arch[name] for name in ("text_config", "vision_config") if isinstance(arch.get(name), dict)}
+    named = ((name, arch.get(name)) for name in ("text_config", "vision_config"))
+    return {f"arch.{name}": part for name, part in named if isinstance(part, dict)}
 
 
-def _problems_of(name: str, arch: Mapping[str, Any]) -> list[str]:
+def _problems_of(name: str, arch: Mapping[str, object]) -> list[str]:
     found = [
         problem for key, value in arch.items() if (problem := RULES.get(key, _ANY).problem(f"{name}.{key}", value))
     ]
     return found or [f"{name}.{problem}" for problem in _uneven(arch)]
 
 
-def _uneven(arch: Mapping[str, Any]) -> list[str]:
+def _uneven(arch: Mapping[str, object]) -> list[str]:
     """Heads share a width evenly, unless theirs is given; groups of heads share keys and values evenly."""
-    width, heads = (next((name for name in names if name in arch), None) for names in (_WIDTHS, _HEADS))
+    sizes = {name: value for name, value in arch.items() if isinstance(value, int)}
+    width, heads = (next((name for name in names if name in sizes), None) for names in (_WIDTHS, _HEADS))
     found = []
-    if width and heads and not (arch.get("head_dim") or arch.get("d_kv")) and arch[width] % arch[heads]:
-        found.append(f"{heads}={arch[heads]}: does not divide {width}={arch[width]}")
-    if heads and arch[heads] % (shared := arch.get("num_key_value_heads") or 1):
-        found.append(f"num_key_value_heads={shared}: does not divide {heads}={arch[heads]}")
+    if width and heads and not (sizes.get("head_dim") or sizes.get("d_kv")) and sizes[width] % sizes[heads]:
+        found.append(f"{heads}={sizes[heads]}: does not divide {width}={sizes[width]}")
+    if heads and sizes[heads] % (shared := sizes.get("num_key_value_heads") or 1):
+        found.append(f"num_key_value_heads={shared}: does not divide {heads}={sizes[heads]}")
     return found

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 from ane_sweep.bridge import disk, kept
 from ane_sweep.errors import Away, ConfigError
@@ -28,7 +28,7 @@ class File:
 Lookup = Callable[[str], File | None]
 
 
-def is_folder(name: Any) -> bool:
+def is_folder(name: object) -> TypeGuard[str]:
     """Return True if a text names a folder rather than a repository: ./ckpt, ../ckpt, /ckpt, ~/ckpt."""
     return isinstance(name, str) and name.startswith(("./", "../", "/", "~"))
 

@@ -1,7 +1,6 @@
 """Checks of cells before anything runs: unknown names, impossible combinations, doubtful ones."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from ane_sweep import data
 from ane_sweep.bridge import axes, families, recipes
@@ -89,13 +88,13 @@ def refusal(cell: Cell, source: Source, runtime: str, place: Place | None = None
     These are the rules that need the planner; an axis declares its own."""
     honours = RUNTIMES[runtime].honours
     if cell.variant not in (known := families.variants(cell.family)):
-        if "path" in cell.model_options:
+        if cell.model_settings.is_given:
             return f"variant={cell.variant} rewrites the models that are built here; {cell.model} is taken as it is: variant=original"
         return f"{cell.family} has no variant {cell.variant}; it has {', '.join(known)}"
     if reason := axes.refusal(_REFUSING, _question(cell, source, runtime, honours)):
         return reason
-    count = cell.model_options["texts"]["count"]
-    if cell.model_options["task"] in (*SENTENCES, "text_encoder") and count > len(data.sentences()):
+    count = cell.model_settings.texts.count
+    if cell.model_settings.task in (*SENTENCES, "text_encoder") and count > len(data.sentences()):
         return f"model.texts.count={count} is more than the {len(data.sentences())} sentences that are scored on"
     if reason := _cannot(runtime, place):
         there = f" on {' or '.join(place.names)}" if place else ""
@@ -119,19 +118,19 @@ _REFUSING = {name: axis for name, axis in DECLARED.items() if axis.unhonoured or
 def _question(cell: Cell, source: Source, runtime: str, honours: Collection[str]) -> axes.Asked:
     return {
         **cell.as_dict(),
-        "task": cell.model_options["task"],
-        "compute": cell.precision_options["compute"],
+        "task": cell.model_settings.task,
+        "compute": cell.precision_settings.compute,
         "ios_target": cell.ios_target,
         "runtime": runtime,
         "honours": honours,
         "longest": source.max_seq_len,
-        "vocabulary": vocabulary(cell.model_options["task"], source.arch),
+        "vocabulary": vocabulary(cell.model_settings.task, source.arch),
     }
 
 
-def numerics(cell: Cell) -> dict[str, Any]:
+def numerics(cell: Cell) -> dict[str, str | list[str] | None]:
     """The mode and its effects, settled: what a runtime that honours them is told, and what enters its keys."""
-    name = cell.precision_options["compute"] if cell.numerics == "auto" else cell.numerics
+    name = cell.precision_settings.compute if cell.numerics == "auto" else cell.numerics
     return {"numerics": name, "effects": list(effects.select_effects(cell.effects)) if name == "ane" else None}
 
 
@@ -142,14 +141,14 @@ def idle(honours: Collection[str]) -> set[str]:
 
 def applicable(cell: Cell, axes: Sequence[str]) -> list[str]:
     """Return the axes that affect the cell's model under any runtime."""
-    return [axis for axis in axes if axis != "seq_len" or cell.model_options["task"] not in ONE_SIZE]
+    return [axis for axis in axes if axis != "seq_len" or cell.model_settings.task not in ONE_SIZE]
 
 
 def precision_refusal(cell: Cell, has: str, instead: str) -> str | None:
     """`has`: the OS that the program is for, `instead`: the words before it."""
-    options = cell.precision_options
-    needs = [(options["min_target"], "")]
-    if (recipe := recipes.canonical(options["weights"])) is not None:
+    options = cell.precision_settings
+    needs = [(options.min_target, "")]
+    if (recipe := recipes.canonical(options.weights)) is not None:
         target, what = recipes.least_target(recipe)
         needs.insert(0, (target, f" ({what})"))
     least, what = max(needs, key=lambda need: TARGETS.index(need[0]))
@@ -160,7 +159,7 @@ def precision_refusal(cell: Cell, has: str, instead: str) -> str | None:
             f"precision={cell.precision}: coremltools 9.0 compresses programs of one function, and cache={cell.cache} has two; "
             "use cache=none, or precision=fp16"
         )
-    if options["compute"] == "fp32" and options["fp32_ops"]:
+    if options.compute == "fp32" and options.fp32_ops:
         return f"precision={cell.precision}: fp32_ops keeps ops of an fp16 program in fp32, and compute=fp32 is all of them"
     return None
 
@@ -170,7 +169,7 @@ def _slow(cells: Sequence[Cell], sources: Collection[Source]) -> list[str]:
     if not any("products" in (numerics(cell)["effects"] or ()) for cell in cells):
         return []
     largest = max((source.parameter_bytes / 4 for source in sources), default=0)
-    tokens = max(1 if "path" in cell.model_options else cell.seq_len for cell in cells)
+    tokens = max(1 if cell.model_settings.is_given else cell.seq_len for cell in cells)
     minutes = largest * tokens * effects.PRODUCT_NS / 6e10
     return [
         f"numerics=ane rounds every product by itself, some 250 times as long as fp16's products: a prediction of the largest model "
@@ -188,7 +187,7 @@ def notes(
         found.append(
             f"stand-in: no Mac takes part; what Core ML and macOS would say comes from the script {script.label()}"
         )
-    pointless = [c for c in cells if c.precision_options["compute"] == "fp32" and c.compute_units == "cpu_and_ne"]
+    pointless = [c for c in cells if c.precision_settings.compute == "fp32" and c.compute_units == "cpu_and_ne"]
     if pointless:
         found.append(
             f"precision=fp32 with compute_units=cpu_and_ne is pointless ({len(pointless)} cells): the Neural Engine takes no fp32 op, "
@@ -199,7 +198,7 @@ def notes(
             "target not applicable to model=package: a package keeps the opset that it was saved with, so cells that differ only in "
             "it share their work"
         )
-    given = list(dict.fromkeys(cell.model for cell in cells if "path" in cell.model_options))
+    given = list(dict.fromkeys(cell.model for cell in cells if cell.model_settings.is_given))
     if given and "seq_len" in axes:
         found.append(
             f"seq_len not applicable: {', '.join(given)} brings its shapes, so cells that differ only in it share their work"
@@ -213,6 +212,6 @@ def notes(
             )
     found += _slow(cells, sources)
     for cell in cells:
-        if cell.model_options["task"] in ONE_SIZE and cell.seq_len != DECLARED["seq_len"].plain:
+        if cell.model_settings.task in ONE_SIZE and cell.seq_len != DECLARED["seq_len"].plain:
             found.append(f"seq_len not applicable: the input of model={cell.model} has one size, whatever seq_len is")
     return list(dict.fromkeys(found))

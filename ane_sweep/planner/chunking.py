@@ -4,13 +4,13 @@ The planner cannot know the program, so `chunks=auto` is a request: its key hold
 (parameter bytes at the precision's bits), and the record's `realised.chunks` is what the chunker settled on.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from ane_sweep.bridge import recipes
 from ane_sweep.bridge.axes.cut import AUTO, OWN, span
 from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.plan import Source
+from ane_sweep.bridge.settings import PrecisionSettings
 from ane_sweep.machine import host
 from ane_sweep.mil import cut_words
 from ane_sweep.placement import sizes
@@ -18,6 +18,9 @@ from ane_sweep.placement import sizes
 # coremltools' bisect_model holds the program three times (measured: 0.5 GB and 3.0 bytes for each of the package's): as much
 # memory as a chunking of ten times the size.
 BISECT_WORK = 10
+
+
+Params = dict[str, object]  # of a task
 
 
 def is_cut(cell: Cell) -> bool:
@@ -30,23 +33,12 @@ def limits(cell: Cell) -> sizes.Limits:
     return sizes.limits_for(cell.limits_for or sizes.chip_of(host.chip()))
 
 
-def params(cell: Cell) -> dict[str, Any]:
+def params(cell: Cell) -> Params:
     """Return the chunk task's own parameters: all that decides where the program is cut, and nothing else."""
+    pipeline = "manual" if cell.pieces else cell.pipeline
     if cell.cuts:
-        pipeline = "manual" if cell.pieces else cell.pipeline
-        return {
-            "count": len(cell.cuts) + 1,
-            "cuts": list(cell.cuts),
-            "by": "bytes",
-            "own": "none",
-            "pipeline": pipeline,
-        }
-    found: dict[str, Any] = {
-        "count": cell.chunks,
-        "by": cell.chunk_by,
-        "own": cell.own_chunks,
-        "pipeline": "manual" if cell.pieces else cell.pipeline,
-    }
+        return {"count": len(cell.cuts) + 1, "cuts": cell.cuts, "by": "bytes", "own": "none", "pipeline": pipeline}
+    found: Params = {"count": cell.chunks, "by": cell.chunk_by, "own": cell.own_chunks, "pipeline": pipeline}
     if cell.chunk_by == "time":
         found["chip"] = limits(cell).chip
     if cell.chunks == AUTO:
@@ -55,13 +47,13 @@ def params(cell: Cell) -> dict[str, Any]:
     return found
 
 
-def pieces(cell: Cell) -> dict[str, Any]:
+def pieces(cell: Cell) -> Params:
     """Return the parameters of the task that takes some of the chunks."""
     first, last = span(cell.pieces or 1) or (1, 1)
     return {"first": first, "last": last, "pipeline": cell.pipeline}
 
 
-def copies(cell: Cell) -> dict[str, Any]:
+def copies(cell: Cell) -> Params:
     """Return the copies' part of the timing's key; {} for one copy."""
     if cell.copies == 1:
         return {}
@@ -69,20 +61,20 @@ def copies(cell: Cell) -> dict[str, Any]:
     return {"copies": {"count": cell.copies, "kind": cell.copies_kind, "order": cell.copies_order, **sizes}}
 
 
-def weight_bytes(precision: Mapping[str, Any], source: Source) -> int:
+def weight_bytes(precision: PrecisionSettings, source: Source) -> int:
     """Estimate the bytes of a program's weights: the parameters at the precision's bits."""
-    recipe = recipes.canonical(precision["weights"])
+    recipe = recipes.canonical(precision.weights)
     bits = _dense_bits(precision) if recipe is None else recipes.average_bits(recipe)
     return int(source.parameter_bytes / 32 * bits)
 
 
-def _dense_bits(precision: Mapping[str, Any]) -> int:
-    return 16 if precision["compute"] == "fp16" else 32
+def _dense_bits(precision: PrecisionSettings) -> int:
+    return 16 if precision.compute == "fp16" else 32
 
 
 def estimate(cell: Cell, source: Source) -> int:
     """Return the number of chunks that `auto` will probably choose."""
-    wanted = sizes.estimated_chunks(weight_bytes(cell.precision_options, source), limits(cell))
+    wanted = sizes.estimated_chunks(weight_bytes(cell.precision_settings, source), limits(cell))
     return max(wanted, OWN[cell.own_chunks] + 1)
 
 
@@ -99,7 +91,7 @@ def refusal(cell: Cell, source: Source) -> str | None:
             f"({source.layers} layers), so chunks=1..{most}"
         )
     allowed = limits(cell)
-    mapped = source.parameter_bytes / 32 * _dense_bits(cell.precision_options)  # compressed weights are mapped dense
+    mapped = source.parameter_bytes / 32 * _dense_bits(cell.precision_settings)  # compressed weights are mapped dense
     if allowed.mapped_bytes is not None and mapped > allowed.mapped_bytes:
         return (
             f"chunks=auto: the weights of {cell.model}, about {mapped / 1e9:.2f} GB when they are in use, are above the "
@@ -118,7 +110,7 @@ def _cuts_refusal(cell: Cell, source: Source) -> str | None:
     """Return the reason why a place to cut lies beyond all weights or layers, or None.
 
     Tied weights may be stored twice, and the layers of a user's own model are not counted."""
-    most, counted = 2 * weight_bytes(cell.precision_options, source), "arch_keys" in cell.model_options
+    most, counted = 2 * weight_bytes(cell.precision_settings, source), not cell.model_settings.is_given
     for one in cut_words.parse_places(cell.cuts or []):
         if one.kind == "bytes" and one.number >= most:
             return (
@@ -142,7 +134,7 @@ def notes(pairs: Iterable[tuple[Cell, Source]]) -> list[str]:
     for cell, source in pairs:
         if cell.chunks != AUTO:
             continue
-        allowed, expected = limits(cell), weight_bytes(cell.precision_options, source)
+        allowed, expected = limits(cell), weight_bytes(cell.precision_settings, source)
         own = "" if cell.own_chunks == "none" else f" with own_chunks={cell.own_chunks}"
         found.append(
             f"chunks=auto: {cell.model} at precision={cell.precision}{own} will be about {estimate(cell, source)} "

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -34,9 +34,9 @@ from omegaconf._utils import get_yaml_loader
 
 from ane_sweep import outward
 from ane_sweep.bridge import plugins, stages
+from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.errors import ConfigError, nearest
-from ane_sweep.placement import chips
-from ane_sweep.planner import derive, help, interpolation, option_files, options, schema, served, unread
+from ane_sweep.planner import derive, help, option_files, options, schema, served, shorthand, unread
 from ane_sweep.planner.paths import conf_dir
 
 HYDRA_FLAGS = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")
@@ -141,14 +141,6 @@ class Computed(ConfigSource):
         return [] if results_filter == ObjectType.GROUP or config_path != "precision" else [*options.PALETTES]
 
 
-@dataclass(frozen=True)
-class Values:
-    """The values of one override and their number; they may be too many to be listed."""
-
-    count: int
-    values: Iterable[object]
-
-
 class Composer:
     """Hydra, asked for one configuration at a time."""
 
@@ -169,8 +161,9 @@ class Composer:
         Plugins.instance()  # registers Hydra's own reader, which ours replaces
         SourcesRegistry.instance().types |= {FileConfigSource.scheme(): OptionFiles, Computed.scheme(): Computed}
         ConfigStore.instance().store("limits", {"limits": stages.limits()})
+        ConfigStore.instance().store("run", asdict(RunSettings()))
         self.hydra = Hydra.create_main_hydra2("ane-sweep", search_path)
-        self.composed: dict[tuple[str, ...], dict[str, Any]] = {}  # a search asks for the same options again and again
+        self.composed: dict[tuple[str, ...], dict[str, Any]] = {}  # a search repeats its options
 
     def options(self, group: str) -> list[str]:
         """Return the names of a group's options, those in its folders too (sweep=notebooks/gpt2-family)."""
@@ -180,16 +173,13 @@ class Composer:
         return plain + [f"{folder}/{name}" for folder in folders for name in self.options(f"{group}/{folder}")]
 
     def has(self, group: str, name: object) -> bool:
-        return isinstance(name, str) and (
-            name in self.options(group) or (group == "model" and served.is_checkpoint(name))
-        )
+        return name in self.options(group) or (group == "model" and served.is_checkpoint(name))
 
     @staticmethod
     def _names(folder: Path) -> set[tuple[str, str]]:
-        computed = {("precision", name) for name in options.PALETTES} if folder == conf_dir() else set()
-        return computed | {
-            (group, name) for group in plugins.OPTIONS.values() for name in options.names_in(folder / group)
-        }
+        computed = options.PALETTES if folder == conf_dir() else ()
+        listed = {(group, name) for group in plugins.OPTIONS.values() for name in options.names_in(folder / group)}
+        return listed | {("precision", name) for name in computed}
 
     def refused(self, group: str, name: str) -> str | None:
         """Return the reason why an option of another package cannot be used, or None. A user's own option always can."""
@@ -209,7 +199,7 @@ class Composer:
             config = self.hydra.compose_config("config", overrides, run_mode=RunMode.RUN, with_log_configuration=False)
             plain: Any = OmegaConf.to_container(config, resolve=False)
         plain.pop("hydra", None)
-        plain["chips"] = _chips(plain["chips"])
+        plain["chips"] = shorthand.name_chips(plain["chips"])
         self.composed[tuple(overrides)] = plain
         return dict(plain)
 
@@ -229,18 +219,16 @@ class Composer:
                 return [f"{line}: no matrix is kept in conf/config.yaml, so one is added: +{line}"]
             return [unread.unknown_key(name)] if unread.lacking_key(error) else error.problems
 
-    def values(self, override: Override) -> Values:
-        """Return the values of an override with several, in order. Raises ConfigError if they cannot be listed."""
+    def values(self, override: Override) -> tuple[int, Iterable[object]]:
+        """Return (number, values in order) of an override with several. Raises ConfigError if they cannot be listed."""
         line, found = override.input_line, override._value
         if isinstance(found, Glob):
-            if override.key_or_group not in unread.GROUPS:
+            if (group := override.key_or_group) not in unread.GROUPS:
                 raise ConfigError(f"{line}: glob() chooses among the options of a group ({', '.join(unread.GROUPS)})")
-            names = found.filter(self.options(override.key_or_group))
-            if not names:
-                group = override.key_or_group
+            if not (names := found.filter(self.options(group))):
                 known = nearest(line, self.options(group), f"ane-sweep help {group}")
                 raise ConfigError(f"{line}: matches nothing; choices: {known}")
-            return Values(len(names), names)
+            return len(names), names
         if isinstance(found, IntervalSweep):
             raise ConfigError(
                 f"{line}: an interval has no list of values; write choices or range(...), or search it: ane-sweep best"
@@ -252,7 +240,7 @@ class Composer:
             raise ConfigError(f"{line}: no values; the end of a range is not among them")
         if count > (most := int(schema.KEYS["max_cells"].most or 0)):  # not even shuffled: that lists them
             raise ConfigError(f"{line}: {count:,} values; no matrix has more than {most:,} cells")
-        return Values(count, override.sweep_iterator(transformer=Override._convert_value))
+        return count, override.sweep_iterator(transformer=Override._convert_value)
 
 
 def range_size(found: RangeSweep, line: str | None) -> int:
@@ -268,7 +256,7 @@ def parse(lines: Iterable[str]) -> list[Override]:
     """Parse overrides in Hydra's grammar. Raises ConfigError with every line that is malformed or has no reader here."""
     parser = OverridesParser.create()
     parsed, found = [], []
-    for line in lines:
+    for line in map(shorthand.expand_short_key, lines):
         if len(line) > MOST_CHARACTERS or (line.count(",") > MOST_LISTED and any(c in line for c in "[{(")):
             found.append(f"{line[:40]}...: {len(line):,} characters are a long word; write it in a file of options")
             continue
@@ -290,22 +278,6 @@ def parse(lines: Iterable[str]) -> list[Override]:
     if found:
         raise ConfigError(found)
     return parsed
-
-
-def _chips(named: Any) -> Any:
-    """Return `chips` as a list of chips' own names, each once: one name is a list of it, a device's name is its chip's."""
-    listed = [named] if isinstance(named, str) and "${" not in named else named
-    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
-        return named  # which the schema refuses, or an interpolation
-    known = [chips.canonical(name) for name in listed]
-    return list(dict.fromkeys(known)) if known != listed else listed
-
-
-def expand_short_key(word: str) -> str:
-    """Expand `executor=dask`, short for `executor.name=dask`, and `chips=m1,m4`, short for a list."""
-    if re.fullmatch(r"chips=[\w -]+(,[\w -]+)+", word):
-        return f"chips=[{word.removeprefix('chips=')}]"
-    return f"executor.name={word.removeprefix('executor=')}" if word.startswith("executor=") else word
 
 
 def _parsed(parser: OverridesParser, line: str) -> Override:
@@ -334,7 +306,7 @@ def as_text(value: object) -> str:
 
 def resolve(config: dict[str, Any]) -> dict[str, Any]:
     """Return the configuration with its interpolations followed. Raises ConfigError."""
-    if (plain := interpolation.follow(config)) is not None:
+    if (plain := shorthand.follow(config)) is not None:
         return plain
     with as_config_error("an interpolation ${...}"):
         resolved: Any = OmegaConf.to_container(OmegaConf.create(config), resolve=True)
@@ -342,8 +314,7 @@ def resolve(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def pass_to_hydra(args: list[str]) -> bool:
-    """Let Hydra answer its own questions (--cfg, --info, --hydra-help ...) of what a sweep would compose; True when it did.
-    hydra.main would look for options in another order."""
+    """Let Hydra answer its own questions (--cfg, --info ...), with our order of options; return True when it did."""
     if not any(arg.split("=")[0] in HYDRA_FLAGS for arg in args):
         return False
     if "-m" in args or "--multirun" in args:
@@ -354,7 +325,7 @@ def pass_to_hydra(args: list[str]) -> bool:
     if foreign := [name for name in _NOT_SHOWN if getattr(given, name)]:
         raise ConfigError([f"--{name.replace('_', '-')}: beside --cfg and --info nothing reads it" for name in foreign])
     composer = Composer(given.config_dir)
-    words = [str(one.input_line) for one in parse(map(expand_short_key, given.overrides))]
+    words = [str(one.input_line) for one in parse(given.overrides)]
     try:  # what cannot be composed is said by us; Hydra has tracebacks for it
         composer.compose(words)
     except ConfigError as error:

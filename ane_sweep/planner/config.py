@@ -27,7 +27,7 @@ def load(args: list[str], leave: Collection[str] | None = None) -> Request:
     """
     given = help.grammar().read(args)
     composer = Composer(given.config_dir)
-    overrides = compose.parse(map(compose.expand_short_key, given.overrides))
+    overrides = compose.parse(given.overrides)
     swept = [o for o in overrides if o.is_sweep_override()]
     if swept and not (given.multirun or any(o.key_or_group == "sweep" for o in overrides)):
         raise ConfigError([f"{o.input_line} lists several values: add -m to run them all" for o in swept])
@@ -45,13 +45,13 @@ def load(args: list[str], leave: Collection[str] | None = None) -> Request:
         raise ConfigError(refused)
     repeats = [cell.latency["repeats"] for cell in request.cells]
     timings = sum(one for one in repeats if isinstance(one, int))  # a word stands for a few
-    if timings > 10 * request.settings["max_cells"]:
+    if timings > 10 * request.settings.max_cells:
         raise ConfigError(
             f"latency.repeats: {timings:,} timings over {len(request.cells):,} cells, more than ten for each of "
-            f"max_cells={request.settings['max_cells']:,}; give fewer repeats or cells, or a larger max_cells"
+            f"max_cells={request.settings.max_cells:,}; give fewer repeats or cells, or a larger max_cells"
         )
-    tracking, told = inherited.complete_tracking(request.settings["tracking"])
-    settings = {**request.settings, "tracking": tracking}
+    tracking, told = inherited.complete_tracking(request.settings.tracking)
+    settings = replace(request.settings, tracking=tracking)
     axes = varying(request.axes, request.cells)
     return replace(
         request, axes=axes, settings=settings, notes=[*request.notes, *help.own_notes(given.config_dir), *told]
@@ -60,7 +60,7 @@ def load(args: list[str], leave: Collection[str] | None = None) -> Request:
 
 def _split_presets(override: Override, composer: Composer) -> list[str]:
     """Split `+sweep=a,b` into one word for each matrix."""
-    names = list(itertools.islice(composer.values(override).values, _SHOWN))
+    names = list(itertools.islice(composer.values(override)[1], _SHOWN))
     if unknown := [name for name in names if not composer.has("sweep", name)]:
         raise ConfigError([unread.unknown_option("sweep", name, composer.options("sweep")) for name in unknown])
     return [f"{_sign(override)}sweep={name}" for name in names]
@@ -116,17 +116,17 @@ def _is_option(override: Override, composer: Composer) -> bool:
 def _union(requests: list[Request], kept: list[str]) -> Request:
     """Merge several kept matrices: their cells, each once, predicted for the chips of all. Raises ConfigError if their
     settings differ."""
-    chips = list(dict.fromkeys(chip for request in requests for chip in request.settings["chips"]))
-    requests = [replace(request, settings={**request.settings, "chips": chips}) for request in requests]
+    chips = list(dict.fromkeys(chip for request in requests for chip in request.settings.chips))
+    requests = [replace(request, settings=replace(request.settings, chips=chips)) for request in requests]
     first = requests[0]
     for other, line in zip(requests, kept):
-        if differ := [key for key in SETTINGS if other.settings[key] != first.settings[key]]:
+        if differ := [key for key in SETTINGS if getattr(other.settings, key) != getattr(first.settings, key)]:
             raise ConfigError(
                 f"{kept[0]} and {line} cannot be one sweep: they set {', '.join(differ)} differently; run one after the other"
             )
     cells = {cell.key: cell for request in requests for cell in request.cells}
-    if len(cells) > first.settings["max_cells"]:
-        raise ConfigError(too_many(len(cells), " and ".join(kept), first.settings["max_cells"]))
+    if len(cells) > first.settings.max_cells:
+        raise ConfigError(too_many(len(cells), " and ".join(kept), first.settings.max_cells))
     axes = dict.fromkeys(axis for request in requests for axis in request.axes)
     axes |= dict.fromkeys(key for key in schema.KEYS if key.split(".")[0] not in (*SETTINGS, "limits"))
     notes = dict.fromkeys(note for request in requests for note in request.notes)
@@ -138,11 +138,11 @@ def _sign(override: Override) -> str:
 
 
 def _command_line_axis(override: Override, composer: Composer) -> Axis:
-    found = composer.values(override)
-    values = iter(found.values)
+    count, listed = composer.values(override)
+    values = iter(listed)
     first = next(values)
     rows = ((value,) for value in itertools.chain([first], values))
-    return Axis((override.key_or_group,), found.count, (first,), rows, added=bool(_sign(override)))
+    return Axis((override.key_or_group,), count, (first,), rows, added=bool(_sign(override)))
 
 
 def _preset_axes(base: dict[str, Any], taken: set[str], texts: bool = True) -> list[Axis]:

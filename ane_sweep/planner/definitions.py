@@ -9,21 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.bridge.key import suggestion
 from ane_sweep.errors import ConfigError
 
 _DEEPEST = 20  # imports and base classes that are followed
 _NAMED = 20  # names in a message
-_OPENERS = (
-    "globals",
-    "exec",
-    "setattr",
-    "__getattr__",
-    "vars",
-    "locals",
-)  # a file with one of these may define more names
+# A file with one of these may define more names.
+_OPENERS = {"globals", "exec", "setattr", "__getattr__", "vars", "locals"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -36,7 +29,7 @@ class Scope:
     tree: ast.Module
 
 
-def check(path: str, file: Path | None, kwargs: Mapping[str, Any], inputs: Mapping[str, Any] | None) -> None:
+def check(path: str, file: Path | None, kwargs: Mapping[str, object], inputs: Mapping[str, object] | None) -> None:
     """Raise ConfigError if what `path` names is not there, gives no module, or cannot take its arguments or inputs.
 
     path    FILE.py:NAME or PACKAGE.MODULE:NAME; `file` is the former's
@@ -102,7 +95,7 @@ def _definition(scope: Scope, name: str, deep: int = 0) -> tuple[Scope, ast.AST]
         if found := _imported(scope, star, name, deep):
             return found
     opened = {one.id for one in ast.walk(scope.tree) if isinstance(one, ast.Name)} | set(named)
-    if stars or opened & {*_OPENERS} or deep:
+    if stars or opened & _OPENERS or deep:
         return None
     imports = (ast.Import, ast.ImportFrom)
     has = [one for one, (node, *_) in named.items() if not one.startswith("_") and not isinstance(node, imports)]
@@ -155,7 +148,7 @@ def _imported(scope: Scope, node: ast.ImportFrom, name: str, deep: int) -> tuple
 
 
 def _of_class(
-    scope: Scope, node: ast.ClassDef, kwargs: Mapping[str, Any], inputs: Mapping[str, Any] | None
+    scope: Scope, node: ast.ClassDef, kwargs: Mapping[str, object], inputs: Mapping[str, object] | None
 ) -> str | None:
     line = list(_bases(scope, node))
     if any(one.decorator_list or one.keywords or _method(one, "__new__") for one in line):
@@ -172,7 +165,7 @@ def _of_class(
 
 
 def _of_function(
-    scope: Scope, node: ast.FunctionDef, kwargs: Mapping[str, Any], inputs: Mapping[str, Any] | None
+    scope: Scope, node: ast.FunctionDef, kwargs: Mapping[str, object], inputs: Mapping[str, object] | None
 ) -> str | None:
     own = list(_own_nodes(node))
     named: dict[str, list[ast.AST]] = {}
@@ -254,7 +247,7 @@ def _signature(function: Function, own: int) -> tuple[list[str], set[str]]:
     return [*by_place[own:], *(one.arg for one in given.kwonlyargs)], needed
 
 
-def _wrong_arguments(function: Function, kwargs: Mapping[str, Any], own: int) -> str | None:
+def _wrong_arguments(function: Function, kwargs: Mapping[str, object], own: int) -> str | None:
     if function.decorator_list:
         return None
     names, needed = _signature(function, own)
@@ -266,7 +259,7 @@ def _wrong_arguments(function: Function, kwargs: Mapping[str, Any], own: int) ->
     return None
 
 
-def _wrong_inputs(forward: Function, inputs: Mapping[str, Any]) -> str | None:
+def _wrong_inputs(forward: Function, inputs: Mapping[str, object]) -> str | None:
     if forward.decorator_list:
         return None
     names, needed = _signature(forward, own=1)

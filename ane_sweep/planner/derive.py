@@ -14,7 +14,7 @@ _PER_LAYER = 2  # places to cut in a block of a family that declares no checkpoi
 _CLOSE_DB = 50  # less than fp16 storage explains: something in the program loses more
 
 
-def complete(group: str, name: str, option: Mapping[str, Any]) -> Option:
+def complete(group: str, name: str, option: Option) -> Option:
     """Return an option with its derived fields; what it states itself stays.
 
     An option that starts from others (`defaults`) has their fields, and stays as it is written.
@@ -46,7 +46,7 @@ def size_word(parameters: int) -> str:
     return f"{parameters / 1e9:.1f}b" if parameters >= 1e9 else f"{max(1, round(parameters / 1e6))}m"
 
 
-def longest_input(arch: Mapping[str, Any], serves: Serves, task: str) -> int | None:
+def longest_input(arch: Mapping[str, object], serves: Serves, task: str) -> int | None:
     """Return the longest input that an architecture takes, or None if neither it nor its family says."""
     stated = architecture.at(arch, serves.key(task, serves.longest)) if serves.longest else None
     positions = (
@@ -55,7 +55,7 @@ def longest_input(arch: Mapping[str, Any], serves: Serves, task: str) -> int | N
     return positions - serves.reserved if positions else None
 
 
-def _precision_fields(option: Mapping[str, Any]) -> Option:
+def _precision_fields(option: Option) -> Option:
     weights = option.get("weights")
     least = "iOS15"
     if weights is not None and not recipes.problems(weights):
@@ -65,7 +65,7 @@ def _precision_fields(option: Mapping[str, Any]) -> Option:
     return {"compute": "fp16", "fp32_ops": [], "weights": None, "min_target": least, "min_psnr_db": close}
 
 
-def _model_fields(option: Mapping[str, Any]) -> Option:
+def _model_fields(option: Option) -> Option:
     """Return the fields that an architecture implies; without one (a model given by its path) there are none."""
     arch, family = option.get("arch"), option.get("family")
     if not isinstance(arch, dict) or not isinstance(family, str):
@@ -75,14 +75,14 @@ def _model_fields(option: Mapping[str, Any]) -> Option:
     except ConfigError:  # refused later, with the families that there are
         serves = None
     tasks = set(serves.architectures.values()) if serves else set()
-    task = option.get("task", next(iter(tasks)) if len(tasks) == 1 else None)
+    task = str(option.get("task", next(iter(tasks)) if len(tasks) == 1 else ""))
     keys = option.get("arch_keys") or (_arch_keys(arch, serves, task) if serves else {})
     layers = architecture.total(arch, str(keys.get("layers")))
     longest = architecture.at(arch, str(keys.get("max_seq_len")))
     if not isinstance(longest, int) and serves:
         longest = longest_input(arch, serves, task)
     parameters = option.get("parameters")
-    fields: Option = {"task": task, "hub": None, "package": None, "layers": layers, "max_seq_len": longest}
+    fields: Option = {"task": task or None, "hub": None, "package": None, "layers": layers, "max_seq_len": longest}
     fields |= {"texts": {"count": 2 if task in ("causal_lm", "seq2seq", "features") else 8 if task in ONE_SIZE else 16}}
     fields |= {"arch_keys": keys} if keys else {}
     if isinstance(layers, int):
@@ -92,7 +92,7 @@ def _model_fields(option: Mapping[str, Any]) -> Option:
     return {key: value for key, value in fields.items() if value is not None or key in ("hub", "package")}
 
 
-def _arch_keys(arch: Mapping[str, Any], serves: Serves, task: str) -> dict[str, str | None]:
+def _arch_keys(arch: Mapping[str, object], serves: Serves, task: str) -> dict[str, str | None]:
     """Return the keys of an architecture that say its layers and its longest input."""
     longest = serves.key(task, serves.longest) if serves.longest else None
     stated = longest is not None and isinstance(architecture.at(arch, longest), int) and not serves.reserved

@@ -7,7 +7,7 @@ without a record there is no estimate (None), and a caller that needs a figure t
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from ane_sweep.bridge import families
 from ane_sweep.bridge.cell import Cell
@@ -46,29 +46,30 @@ def memory_bytes(stage: str, work: int, history: History, held: int | None = Non
     )
 
 
-def held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, Any]) -> int:
+def held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, object]) -> int:
     """Return the bytes of parameters (fp32) that a task holds at once.
 
     That is all of them, but a conversion that grows from a few blocks holds those alone, and a reference of large weights one
     layer: a block, or the parameters outside of all blocks. A user's own module and two lists of blocks (T5) count in full:
     an upper bound.
     """
-    if STAGES[stage].holds == "all" or cell.model_options["task"] in _IN_FULL:
+    if STAGES[stage].holds == "all" or cell.model_settings.task in _IN_FULL:
         return work
     layers, share = _blocks(cell, arch)
     if STAGES[stage].holds == "a layer":
         return work if work < _BY_LAYER_FROM or not layers else int(work * max(share, 1 - share * layers))
     if layers < _GROWN_FROM:
         return work
-    held = int(work * (1 - share * (layers - _AT_ONCE)) * _MORE[cell.precision_options["compute"]])
+    held = int(work * (1 - share * (layers - _AT_ONCE)) * _MORE[cell.precision_settings.compute])
     return max(held, int(work * _JOINED)) if cell.cache == "stateful" else min(held, work)
 
 
-def _blocks(cell: Cell, arch: Mapping[str, Any]) -> tuple[int, float]:
+def _blocks(cell: Cell, arch: Mapping[str, object]) -> tuple[int, float]:
     """Return the number of blocks, and the share of all parameters that one block has."""
-    task, serves = cell.model_options["task"], families.serves(cell.family)
+    task, serves = cell.model_settings.task, families.serves(cell.family)
     if serves is None:
-        layers = arch.get(cell.model_options["arch_keys"]["layers"])
+        keys = cell.model_settings.arch_keys
+        layers = arch.get(keys.layers) if keys else None
         return (layers, 1 / (layers + 1)) if isinstance(layers, int) else (0, 0.0)
     own = sizing.own(arch, serves, task)
     layers = own.get(serves.layers)
@@ -84,21 +85,28 @@ def seconds(stage: str, work: int, history: History) -> float | None:
     return statistics.median(seen) if seen else None
 
 
-def disk_bytes(stage: str, params: Mapping[str, Any], work: int, arch: Mapping[str, Any], compute: str) -> int:
+@dataclass(frozen=True)
+class Outputs:
+    """What decides the size of a task's files: inputs and their length, and the average bits of a compressed weight."""
+
+    task: str
+    count: int
+    seq_len: int
+    bits: float | None
+
+
+def disk_bytes(stage: str, outputs: Outputs, work: int, arch: Mapping[str, object], compute: str) -> int:
     """Bytes that a task will leave in the cache: weights of the recipe or in the compute dtype, or outputs in fp32."""
     leaves = STAGES[stage].leaves
     if leaves == "outputs":
-        width = arch.get("vocab_size") if params.get("task") == "causal_lm" else _hidden(arch)
-        return 4 * params["count"] * params["seq_len"] * int(width or 0)
+        keys = ("vocab_size",) if outputs.task == "causal_lm" else ("hidden_size", "n_embd", "dim")
+        widths = (width for key in keys if isinstance(width := arch.get(key), int))
+        return 4 * outputs.count * outputs.seq_len * next(widths, 0)
     if leaves == "nothing":
         return 0
-    if STAGES[stage].compressed and params.get("bits"):
-        return int(work / 32 * params["bits"])
+    if STAGES[stage].compressed and outputs.bits:
+        return int(work / 32 * outputs.bits)
     return work // (2 if compute == "fp16" else 1)
-
-
-def _hidden(arch: Mapping[str, Any]) -> int:
-    return next((int(arch[key]) for key in ("hidden_size", "n_embd", "dim") if key in arch), 0)
 
 
 def _similar(stage: str, work: int, history: History) -> list[Past]:

@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner import compose, config, help
@@ -28,7 +27,7 @@ _PROBED = 40  # values of a range that are looked at one by one before anything 
 def space(args: Sequence[str]) -> Space | None:
     """Return the space of a search, or None if no word has free values. Raises ConfigError with every problem."""
     given = help.grammar().read([word for word in args if not _BITS.fullmatch(word)])
-    overrides = compose.parse(map(compose.expand_short_key, given.overrides))
+    overrides = compose.parse(given.overrides)
     free = {o.key_or_group: one for o in overrides if (one := _free(o._value, str(o.input_line)))}
     free |= dict(one for word in args if (bits := _BITS.fullmatch(word)) for one in _bits(*bits.groups()))
     composer = Composer(given.config_dir)
@@ -38,7 +37,7 @@ def space(args: Sequence[str]) -> Space | None:
         return None
     words = [str(o.input_line) for o in fixed]
     base, listed = config.axes_of(words, swept, composer, leave=set(free))
-    free = {**_preset(base, {*free, *(o.key_or_group for o in overrides)}), **free}
+    free = {**_preset(base.get("sweep") or {}, {*free, *(o.key_or_group for o in overrides)}), **free}
     if not free:
         return None
     if (swept or listed) and not given.multirun and not any(o.key_or_group == "sweep" for o in fixed):
@@ -93,11 +92,11 @@ def _bits(pattern: str, word: str) -> list[tuple[str, Dimension]]:
     return [(f"{OVERRIDES}{pattern}", one)]
 
 
-def _preset(base: Mapping[str, Any], taken: set[str]) -> dict[str, Dimension]:
-    """Free values of a kept matrix. Raises ConfigError."""
-    axes = (base.get("sweep") or {}).get("axes") or {}
+def _preset(sweep: Mapping[str, object], taken: set[str]) -> dict[str, Dimension]:
+    """Return the free values of a kept matrix. Raises ConfigError."""
+    axes = sweep.get("axes")
     found: dict[str, Dimension] = {}
-    for name, text in axes.items():
+    for name, text in axes.items() if isinstance(axes, dict) else ():
         if isinstance(text, str) and name not in taken:
             if bits := _BITS.fullmatch(f"{name}={text}"):
                 found |= dict(_bits(*bits.groups()))
@@ -113,7 +112,7 @@ def _no_axis(name: str) -> str | None:
     return f"{name}: a setting of the whole sweep and nothing to search; give one value" if head in SETTINGS else None
 
 
-def _chunks(free: Mapping[str, Dimension], listed: Sequence[Axis], base: Mapping[str, Any]) -> list[object]:
+def _chunks(free: Mapping[str, Dimension], listed: Sequence[Axis], base: Mapping[str, object]) -> list[object]:
     """Return the numbers of chunks that a search may try."""
     if isinstance(one := free.get("chunks"), Choice):
         return [*one.values]

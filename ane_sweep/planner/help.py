@@ -3,13 +3,14 @@
 import argparse
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
 
 from ane_sweep.bridge import plugins
 from ane_sweep.bridge.cell import AXES
 from ane_sweep.bridge.runtimes import RUNTIMES
+from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.bridge.stages import limits
 from ane_sweep.folders import user_path
 from ane_sweep.planner import options, schema
@@ -104,18 +105,18 @@ def _each(keys: Iterable[str], config_dir: str | None) -> list[str]:
     return lines
 
 
-def defaults() -> dict[str, Any]:
-    """Return dotted key -> its value in conf/config.yaml; a group's option by the group's name."""
+def defaults() -> dict[str, object]:
+    """Return dotted key -> its default; a group's option by the group's name."""
     import yaml
 
     shipped = yaml.safe_load((conf_dir() / "config.yaml").read_text(encoding="utf-8"))
     groups = {
         group: name for entry in shipped.pop("defaults") if isinstance(entry, dict) for group, name in entry.items()
     }
-    return dict(schema.leaves({**shipped, "limits": limits()}, schema.KEYS)) | groups
+    return dict(schema.leaves({**shipped, **asdict(RunSettings()), "limits": limits()}, schema.KEYS)) | groups
 
 
-def _describe(key: str, defaults: dict[str, Any]) -> list[str]:
+def _describe(key: str, defaults: dict[str, object]) -> list[str]:
     entry, default = schema.KEYS[key], json.dumps(defaults[key]).replace('"', "")
     choices = f"{', '.join(map(str, entry.choices))}; " if entry.choices else ""
     return _wrapped(f"  {key:<22} {entry.help} ({choices}default: {default})")

@@ -1,9 +1,10 @@
 """Settings that are taken from MLflow's own environment variables where no key of ours says them."""
 
 import os
-from typing import Any
+from dataclasses import replace
 
 from ane_sweep import outward
+from ane_sweep.bridge.settings import TrackingSettings
 
 URI, EXPERIMENT = "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"
 OWN_EXPERIMENT = "ane-sweep"
@@ -14,16 +15,15 @@ def tracking_uri() -> str | None:
     return os.environ.get(URI) or None
 
 
-def complete_tracking(tracking: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def complete_tracking(tracking: TrackingSettings) -> tuple[TrackingSettings, list[str]]:
     """Return (the settings under `tracking`, completed; notes on the variables that they come from).
 
     A key wins over its variable, the variable over the default.
     """
-    uri = tracking["uri"] or tracking_uri()
-    experiment = tracking["experiment"] or os.environ.get(EXPERIMENT) or OWN_EXPERIMENT
-    taken = [
-        name for name, key in ((URI, "uri"), (EXPERIMENT, "experiment")) if os.environ.get(name) and not tracking[key]
-    ]
+    uri = tracking.uri or tracking_uri()
+    experiment = tracking.experiment or os.environ.get(EXPERIMENT) or OWN_EXPERIMENT
+    own = {URI: tracking.uri, EXPERIMENT: tracking.experiment}
+    taken = [name for name, value in own.items() if os.environ.get(name) and not value]
     where = outward.mask_credentials(uri) if uri else "the outputs folder's database"
     note = f"logged to {where}, experiment {experiment} ({', '.join(taken)})"
-    return {**tracking, "uri": uri, "experiment": experiment}, [note] if taken and tracking["enabled"] else []
+    return replace(tracking, uri=uri, experiment=experiment), [note] if taken and tracking.enabled else []

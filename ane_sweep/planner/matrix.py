@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ane_sweep.bridge import settings
 from ane_sweep.bridge.cell import Cell, canonical_json
+from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner import compose, schema, unread
 from ane_sweep.planner.compose import Composer
 
-SETTINGS = sorted(
-    {key.split(".")[0] for key in schema.KEYS} - {field.name for field in fields(Cell)}
-)  # of a whole sweep
+SETTINGS = sorted(field.name for field in fields(RunSettings))
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Request:
 
     cells: list[Cell]
     axes: list[str]
-    settings: dict[str, Any]
+    settings: RunSettings
     notes: list[str] = field(default_factory=list)
 
 
@@ -37,8 +37,8 @@ class Axis:
 
     keys: tuple[str, ...]
     count: int
-    first: tuple[Any, ...]
-    rows: Iterable[tuple[Any, ...]]
+    first: tuple[object, ...]
+    rows: Iterable[tuple[object, ...]]
     added: bool = False
 
 
@@ -98,7 +98,7 @@ def _problems_of_values(axes: list[Axis], options: Options, base: dict[str, Any]
     return found
 
 
-def _holds(option: Any, path: str) -> bool:
+def _holds(option: object, path: str) -> bool:
     for part in path.split("."):
         if not isinstance(option, dict) or part not in option:
             return False
@@ -106,7 +106,7 @@ def _holds(option: Any, path: str) -> bool:
     return True
 
 
-def _interpolated(value: Any) -> bool:
+def _interpolated(value: object) -> bool:
     return "${" in json.dumps(value, default=str)
 
 
@@ -138,7 +138,7 @@ def _product(base: dict[str, Any], axes: list[Axis], options: Options, asked: in
         raise ConfigError(f"the sweep's exclude rules leave none of its {asked} cells; see conf/sweep/")
     notes = [f"sweep.exclude: {rule} excluded nothing" for i, rule in enumerate(exclude) if i not in used]
     keys = [key for axis in axes for key in axis.keys]
-    return Request(list(cells.values()), keys, {key: base[key] for key in SETTINGS}, notes)
+    return Request(list(cells.values()), keys, settings.read_run(base), notes)
 
 
 def varying(keys: Iterable[str], cells: list[Cell]) -> list[str]:
@@ -152,7 +152,7 @@ def _compose_options(axes: list[Axis], composer: Composer, fixed: list[str]) -> 
     for key, column in ((key, [row[i] for row in axis.rows]) for axis in axes for i, key in enumerate(axis.keys)):
         if key in schema.GROUP_KEYS:
             for value in column:
-                if not composer.has(key, value):
+                if not (isinstance(value, str) and composer.has(key, value)):
                     found.append(unread.unknown_option(key, value, composer.options(key)))
                 elif (key, value) not in composed:
                     try:
@@ -180,7 +180,7 @@ class Groups:
         self.made: dict[str, dict[str, Any]] = {}
         self.found: dict[str, None] = {}
 
-    def compose(self, assigned: Mapping[str, Any]) -> dict[str, Any]:
+    def compose(self, assigned: Mapping[str, object]) -> dict[str, Any]:
         chosen = {key: value for key, value in assigned.items() if key.split(".")[0] in schema.GROUP_KEYS}
         mark = repr(chosen)
         if mark not in self.made:
@@ -198,7 +198,7 @@ class Groups:
         return config
 
 
-def _assign(config: dict[str, Any], key: str, value: Any) -> None:
+def _assign(config: dict[str, Any], key: str, value: object) -> None:
     """Set a dotted key; what lies on the way to it is copied, as other cells have it too."""
     *path, last = key.split(".")
     for part in path:
@@ -207,13 +207,13 @@ def _assign(config: dict[str, Any], key: str, value: Any) -> None:
     config[last] = value
 
 
-def _matches(rule: Mapping[str, Any], assigned: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
+def _matches(rule: Mapping[str, object], assigned: Mapping[str, object], base: Mapping[str, object]) -> bool:
     """Return True if a cell has one of the rule's values on every axis that an exclude rule names."""
 
-    def value(key: str) -> Any:
+    def value(key: str) -> object:
         if key in assigned:
             return assigned[key]
-        node: Any = base
+        node: object = base
         for part in key.split("."):
             node = node.get(part) if isinstance(node, dict) else None
         return node.get("name") if isinstance(node, dict) else node

@@ -4,11 +4,11 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ane_sweep import folders
 from ane_sweep.bridge.cell import digest
 from ane_sweep.bridge.plan import Source
+from ane_sweep.bridge.settings import ModelSettings, read_model
 from ane_sweep.errors import ConfigError
 from ane_sweep.mil import untrusted
 from ane_sweep.planner import checkpoint_files, definitions, sources
@@ -22,47 +22,47 @@ _GUESSED_BYTES = 100_000_000  # of parameters, before anybody has built it
 _FORM = "FILE.py:NAME, relative to the working folder, or PACKAGE.MODULE:NAME"
 
 
-def resolve_checked(option: Mapping[str, Any], weights: str, seed: int, digests: Path) -> Source:
+def resolve_checked(composed: Mapping[str, object], weights: str, seed: int, digests: Path) -> Source:
     """Resolve a module and check its definition. Raises ConfigError."""
-    source = resolve(option, weights, seed, digests)
-    definitions.check(option["path"], source.beside.get(FILE), option.get("kwargs") or {}, option.get("inputs"))
+    source, option = resolve(composed, weights, seed, digests), read_model(composed)
+    definitions.check(str(option.path), source.beside.get(FILE), dict(option.kwargs or {}), option.inputs)
     return source
 
 
-def resolve(option: Mapping[str, Any], weights: str, seed: int, digests: Path) -> Source:
+def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Path) -> Source:
     """Raises ConfigError: no such file or module, a file of weights or samples that is not there."""
-    name = option["name"]
+    option = read_model(composed)
     place, name_in = _split(option)
     root = Path.cwd()
     beside = {ROOT: root}
     if place.endswith(".py"):
-        beside[FILE] = path = _file(f"model.path={option['path']}", place)
+        beside[FILE] = path = _file(f"model.path={option.path}", place)
         found = sources.of_file(path, [path.parent, root])
     else:
         found = sources.of_module(place, [root])
-    files = {**found.files, **{text: _hash("model.sources", text, digests) for text in option.get("sources") or []}}
+    files = {**found.files, **{text: _hash("model.sources", text, digests) for text in option.sources or []}}
     made_from = {
         "path": f"{Path(place).name if FILE in beside else place}:{name_in}",
-        "kwargs": option.get("kwargs") or {},
-        "inputs": option.get("inputs"),
+        "kwargs": dict(option.kwargs or {}),
+        "inputs": option.inputs,
         "files": files,
         "packages": found.packages,
     }
-    if text := option.get("samples"):
+    if text := option.samples:
         beside[SAMPLES] = _file(f"model.samples={text}", text)
         made_from["samples"] = checkpoint_files.file_digest(beside[SAMPLES], digests)
     kind, origin, content, nbytes = _weights(weights, seed, beside, digests)
     return Source(
         kind=kind, source=origin, digest=content, arch=made_from, layers=1, max_seq_len=2**20, cut_points=999,
-        parameter_bytes=nbytes, beside=beside, notes=[f"model={name} ({option['path']}): {UNSEEN}"],
+        parameter_bytes=nbytes, beside=beside, notes=[f"model={option.name} ({option.path}): {UNSEEN}"],
     )  # fmt: skip
 
 
-def _split(option: Mapping[str, Any]) -> tuple[str, str]:
-    text = option["path"] or ""
+def _split(option: ModelSettings) -> tuple[str, str]:
+    text = option.path or ""
     place, colon, name = text.rpartition(":")
     if not (place and colon and all(part.isidentifier() for part in name.split("."))):
-        raise ConfigError(f"model={option['name']}: model.path={text or 'null'}: expected {_FORM}")
+        raise ConfigError(f"model={option.name}: model.path={text or 'null'}: expected {_FORM}")
     if not place.endswith(".py") and not all(part.isidentifier() for part in place.split(".")):
         raise ConfigError(
             f"model.path={text}: {place!r} is neither a file (*.py) nor a module's name; expected {_FORM}"

@@ -68,7 +68,7 @@ def _check_depth(text: str) -> None:
             depth -= 1
 
 
-def _values(node: Any, known: dict[int, int], inside: set[int]) -> int:
+def _values(node: yaml.Node, known: dict[int, int], inside: set[int]) -> int:
     """Return the number of values of a node with its aliases written out; each node is counted once."""
     if id(node) in inside:
         raise ValueError(f"it holds itself through an alias (line {node.start_mark.line + 1})")

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.bridge.recipes import PALETTE_BITS
 from ane_sweep.errors import ConfigError
@@ -19,6 +18,7 @@ from ane_sweep.planner.derive import Option
 from ane_sweep.planner.paths import conf_dir
 
 GROUPS = ("model", "precision")
+Loader = type  # of PyYAML, which is imported where a file is read
 ROWS = "options"
 _PALETTE = re.compile(rf"p([{''.join(map(str, PALETTE_BITS))}])(_g16)?(_uniform)?(_scaled)?")
 PALETTES = tuple(
@@ -89,7 +89,7 @@ def file_of(folder: Path, name: str) -> Path | None:
     return next((path for path in sorted(folder.glob("*.yaml")) if name in rows(path)), None)
 
 
-def row(path: Path, name: str, loader: Any = None) -> Option:
+def row(path: Path, name: str, loader: Loader | None = None) -> Option:
     """Return one option of a file that holds several. Raises ConfigError."""
     return deepcopy(_rows(path, path.stat().st_mtime_ns, loader)[name])
 
@@ -119,7 +119,7 @@ def _listed(folder: Path) -> list[tuple[str, str]]:
 
 
 @cache
-def _rows(path: Path, changed_ns: int, loader: Any) -> dict[str, Option]:
+def _rows(path: Path, changed_ns: int, loader: Loader | None) -> dict[str, Option]:
     from ane_sweep.planner import option_files  # which imports yaml: completion lists names without it
 
     text = option_files.read(path)
@@ -133,15 +133,18 @@ def _rows(path: Path, changed_ns: int, loader: Any) -> dict[str, Option]:
     return {str(name): _over(shared, one) for name, one in table.items()}
 
 
-def _load(text: str, loader: Any = None) -> dict[str, Any]:
+def _load(text: str, loader: Loader | None = None) -> Option:
     import yaml
 
-    loaded: dict[str, Any] = yaml.load(text, loader or getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    loaded: Option = yaml.load(text, loader or getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return loaded
 
 
-def _over(shared: Mapping[str, Any], own: Mapping[str, Any]) -> Option:
+def _over(shared: Mapping[str, object], own: Mapping[str, object]) -> Option:
     """Return an option over what it shares with others; mappings are merged key by key."""
-    both = {key: _over(shared[key], value) for key, value in own.items()
-            if isinstance(value, Mapping) and isinstance(shared.get(key), Mapping)}  # fmt: skip
+    both = {
+        key: _over(below, value)
+        for key, value in own.items()
+        if isinstance(value, Mapping) and isinstance(below := shared.get(key), Mapping)
+    }
     return {**shared, **own, **both}

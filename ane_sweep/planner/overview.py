@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.stages import STAGES
@@ -16,11 +15,11 @@ from ane_sweep.store.cache import open_store
 from ane_sweep.terminal import count, duration, size
 
 
-def make_plan_view(request: Request, out: Path) -> tuple[Plan, str, dict[str, Any]]:
+def make_plan_view(request: Request, out: Path) -> tuple[Plan, str, dict[str, object]]:
     """Return the plan of a request, its text and its JSON values; run nothing."""
     with open_store(out) as store:
         plan = plan_for(request, store, out, to_show=True)
-        most = budget_and_total(request.settings["memory_gib"])
+        most = budget_and_total(request.settings.memory_gib)
         return plan, describe(plan, store.has, files.free_bytes(out), most), to_dict(plan, store.has)
 
 
@@ -59,7 +58,7 @@ def describe(
     return "\n".join([*lines, *(f"note: {note}" for note in plan.notes)])
 
 
-def to_dict(plan: Plan, is_cached: Callable[[Task], bool]) -> dict[str, Any]:
+def to_dict(plan: Plan, is_cached: Callable[[Task], bool]) -> dict[str, object]:
     """Return the plan as JSON values. `seconds` of a task is its recorded time or None; their sum has guesses for those."""
     todo = [task for task in plan.tasks.values() if task.unavailable is None and not is_cached(task)]
     users = Counter(key for chain in plan.chains.values() for key in chain)

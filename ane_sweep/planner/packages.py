@@ -3,17 +3,18 @@
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ane_sweep import folders
 from ane_sweep.bridge.axes import TARGETS
 from ane_sweep.bridge.cell import Cell, digest
 from ane_sweep.bridge.plan import Source
 from ane_sweep.bridge.runtimes import RUNTIMES
+from ane_sweep.bridge.settings import read_model
 from ane_sweep.errors import ConfigError, PackageError
 from ane_sweep.machine import apple
 from ane_sweep.mil import compiled, graph, package, pipeline
 from ane_sweep.mil.element_types import DTYPE_NUMBERS
+from ane_sweep.mil.proto import Model_pb2
 from ane_sweep.planner.checkpoint_files import file_digest
 
 KIND = "package"  # of a Source: what is there is a program already
@@ -27,9 +28,10 @@ _AT_CONVERSION = {
 }
 
 
-def resolve(option: Mapping[str, Any], weights: str, seed: int, digests: Path) -> Source:
+def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Path) -> Source:
     """Raises ConfigError: no such package, no ML Program, files of samples that are not there."""
-    name, text = option["name"], option["path"]
+    option = read_model(composed)
+    name, text = option.name, option.path
     if not text:
         raise ConfigError(f"model={name}: model.path is missing: model.path=FILE.mlpackage")
     if weights != "pretrained":
@@ -38,10 +40,10 @@ def resolve(option: Mapping[str, Any], weights: str, seed: int, digests: Path) -
     spec, made_from = described(path, f"model.path={text}")
     beside, content = {PACKAGE: path}, _content(path, digests)
     for role, key in ((SAMPLES, "samples"), (EXPECTED, "reference")):
-        if file := option.get(key):
+        if file := getattr(option, key):
             beside[role] = _arrays(f"model.{key}={file}", file)
             made_from[role] = file_digest(beside[role], digests)
-    if option.get("samples") and option.get("reference"):
+    if option.samples and option.reference:
         raise ConfigError("model.samples and model.reference: a reference holds its inputs, too; give one of them")
     functions = sorted(spec.mlProgram.functions)
     default = graph.default_function(spec)
@@ -49,12 +51,12 @@ def resolve(option: Mapping[str, Any], weights: str, seed: int, digests: Path) -
     if made_from["compute"] == "fp32":
         notes.append(f"{text} computes in fp32: precision=fp16 leaves it as it is")
     return Source(
-        kind=KIND, source=str(text), digest=content, arch={**made_from, "inputs": option.get("inputs"), "packages": {}},
+        kind=KIND, source=str(text), digest=content, arch={**made_from, "inputs": option.inputs, "packages": {}},
         layers=1, max_seq_len=2**20, cut_points=999, parameter_bytes=max(1, _numbers(path)) * 4, beside=beside, notes=notes,
     )  # fmt: skip
 
 
-def described(path: Path, what: str) -> tuple[Any, dict[str, Any]]:
+def described(path: Path, what: str) -> tuple[Model_pb2.Model, dict[str, object]]:
     """Return (its protobuf, the facts that a plan needs). Raises ConfigError that names the way out."""
     if compiled.is_compiled(path) and (reason := apple.no_coreml()):
         raise ConfigError(
@@ -87,7 +89,7 @@ def described(path: Path, what: str) -> tuple[Any, dict[str, Any]]:
     }
 
 
-def _form(path: Path, spec: Any) -> str | None:
+def _form(path: Path, spec: Model_pb2.Model) -> str | None:
     """Return COMPILED or PIPELINE for a model that must stay unchanged, None for a package of one program."""
     return COMPILED if compiled.is_compiled(path) else PIPELINE if spec.WhichOneof("Type") == PIPELINE else None
 
@@ -133,7 +135,7 @@ _STAYS = {
 
 def _as_it_is(cell: Cell, source: Source) -> str | None:
     asked = {
-        "precision": (cell.precision, "fp16", bool(cell.precision_options["weights"])),
+        "precision": (cell.precision, "fp16", bool(cell.precision_settings.weights)),
         "chunks": (cell.chunks, 1, cell.chunks != 1),
         "copies": (cell.copies, 1, cell.copies != 1),
         "device": (cell.device, "local", cell.device != "local"),
@@ -147,22 +149,22 @@ def _as_it_is(cell: Cell, source: Source) -> str | None:
 
 def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
     """Return the reason why a cell of a package is impossible, with the way out, or None."""
-    precision, compute = cell.precision_options, source.arch["compute"]
+    precision, compute = cell.precision_settings, source.arch["compute"]
     if RUNTIMES[runtime].needs != "program":
         return f"runtime={runtime} runs a torch module, and a package has none; use runtime=reference or coreml"
-    if precision["fp32_ops"] or (precision["compute"] == "fp32" and compute != "fp32"):
+    if precision.fp32_ops or (precision.compute == "fp32" and compute != "fp32"):
         return (
             f"precision={cell.precision} decides at conversion what is computed in fp32, and {source.source} is a program already "
             f"({compute}); use precision=fp16 (as it is), or one that compresses weights"
         )
     if reason := _as_it_is(cell, source):
         return reason
-    if source.arch["compressed"] and precision["weights"]:
+    if source.arch["compressed"] and precision.weights:
         return (
             f"precision={cell.precision}: {source.source} holds {source.arch['compressed']} compressed weights already; use "
             "precision=fp16 (as it is), or give the package before its compression"
         )
-    if source.arch["functions"] > 1 and precision["weights"]:
+    if source.arch["functions"] > 1 and precision.weights:
         return (
             f"precision={cell.precision}: coremltools 9.0 compresses programs of one function, and {source.source} has "
             f"{source.arch['functions']}; use precision=fp16"

@@ -1,6 +1,6 @@
 """The keys of a configuration: types, choices, and what each is for. One table that checks, explains and completes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ane_sweep.bridge import recipes, shapes, stages
@@ -199,7 +199,7 @@ LABELS = {f"{group}.{name}" for group, keys in GROUP_KEYS.items() for name, key 
 SWEEP_KEYS = ("name", "description", "axes", "pairs", "exclude")
 
 
-def problems(config: dict[str, Any]) -> list[str]:
+def problems(config: Mapping[str, object]) -> list[str]:
     """Return every key of a composed configuration that nothing reads, is missing, or has a wrong type or value."""
     rest = {key: value for key, value in config.items() if key not in (*GROUP_KEYS, "sweep")}
     found = [*problems_of_groups(config), *_problems_in(rest, KEYS, "")]
@@ -213,7 +213,7 @@ def problems(config: dict[str, Any]) -> list[str]:
     ]
 
 
-def problems_of_groups(config: dict[str, Any]) -> list[str]:
+def problems_of_groups(config: Mapping[str, Any]) -> list[str]:
     """Return the problems of the groups alone."""
     found = []
     for group, keys in GROUP_KEYS.items():
@@ -234,11 +234,12 @@ def _problems_of_precision(option: dict[str, Any]) -> list[str]:
     ]
 
 
-def _keys_of_model(option: Any) -> dict[str, Key]:
+def _keys_of_model(option: object) -> dict[str, Key]:
     """Return the keys of a model; one given by its path has the common keys, and those of GIVEN that it states."""
-    keys, given = GROUP_KEYS["model"], isinstance(option, dict) and "path" in option and "arch" not in option
-    left_out = [*_BUILT, *(name for name in GIVEN if name not in option)] if given else [*GIVEN]
-    return {name: key for name, key in keys.items() if name not in left_out}
+    stated = set(option) if isinstance(option, dict) else set()
+    given = "path" in stated and "arch" not in stated
+    left_out = {*_BUILT, *(GIVEN.keys() - stated)} if given else set(GIVEN)
+    return {name: key for name, key in GROUP_KEYS["model"].items() if name not in left_out}
 
 
 def _problems_of_model(option: dict[str, Any]) -> list[str]:
@@ -257,7 +258,7 @@ def _problems_of_model(option: dict[str, Any]) -> list[str]:
     return found
 
 
-def sweep_problems(sweep: Any) -> list[str]:
+def sweep_problems(sweep: object) -> list[str]:
     """Return the parts of a sweep option whose form is not axes: {key: values}, pairs: [{key: values}], exclude: [{key: value}]."""
     if not isinstance(sweep, dict):
         return [f"sweep={abbreviate(sweep)}: expected axes, pairs or exclude"]
@@ -276,7 +277,7 @@ def sweep_problems(sweep: Any) -> list[str]:
     return found
 
 
-def _problems_in(config: Any, keys: dict[str, Key], prefix: str) -> list[str]:
+def _problems_in(config: object, keys: dict[str, Key], prefix: str) -> list[str]:
     if not isinstance(config, dict):
         return [f"{prefix}={config!r}: expected one of the options in conf/{prefix}/"]
     values = dict(leaves(config, keys))
@@ -294,7 +295,7 @@ def no_default(name: str) -> str:
     return f"{name}: has no default: conf/config.yaml lacks the key (or ~{name} removed it)"
 
 
-def leaves(config: dict[str, Any], keys: dict[str, Key], prefix: str = "") -> Iterable[tuple[str, Any]]:
+def leaves(config: Mapping[str, object], keys: dict[str, Key], prefix: str = "") -> Iterable[tuple[str, object]]:
     """Yield (dotted name, value) of every leaf; a key of the table is a leaf even if its value is a mapping."""
     for key, value in config.items():
         name = f"{prefix}{key}"

@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from ane_sweep import data, folders
 from ane_sweep.bridge import examples
@@ -64,16 +63,16 @@ def refusal(cell: Cell, source: Source, known: Examples | None) -> str | None:
     return None
 
 
-def params(cell: Cell, known: Examples) -> dict[str, Any]:
+def params(cell: Cell, known: Examples) -> dict[str, object]:
     """Return a task's parameters for the file, by its content."""
-    told: dict[str, Any] = {"score": cell.score, "data": known.digest, "form": known.path.suffix, "rows": rows(cell)}
-    if cell.model_options["task"] == "causal_lm":
+    told: dict[str, object] = {"score": cell.score, "data": known.digest, "form": known.path.suffix, "rows": rows(cell)}
+    if cell.model_settings.task == "causal_lm":
         told["stride"] = stride(cell)
     return told
 
 
 def rows(cell: Cell) -> int:
-    return cell.score_rows or examples.ROWS["perplexity" if cell.model_options["task"] == "causal_lm" else cell.score]
+    return cell.score_rows or examples.ROWS["perplexity" if cell.model_settings.task == "causal_lm" else cell.score]
 
 
 def stride(cell: Cell) -> int:
@@ -82,7 +81,7 @@ def stride(cell: Cell) -> int:
 
 def _needed_file(cell: Cell) -> Wanted | None:
     """Return (score, task, data) of a cell that reads a file, or None if it reads none or is refused anyway."""
-    task = cell.model_options["task"]
+    task = cell.model_settings.task
     if cell.score == "none" or (cell.score_data is None and cell.score != "embedding" and task not in examples.SHIPPED):
         return None
     return cell.score, task, cell.score_data

@@ -23,10 +23,11 @@ _ALIKE = 0.6  # of the keys of a family's architecture, for it to be called the 
 _BLOCKS = 10**4
 
 
-def is_checkpoint(name: Any) -> bool:
+def is_checkpoint(name: object) -> bool:
     """Return True if the value of `model` has the form of a repository or a folder, not of a code file or package."""
-    has_form = isinstance(name, str) and (is_folder(name) or _REPOSITORY.fullmatch(name) is not None)
-    return has_form and unread.suggest_words(name) is None
+    if not isinstance(name, str) or not (is_folder(name) or _REPOSITORY.fullmatch(name)):
+        return False
+    return unread.suggest_words(name) is None
 
 
 def option(name: str) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def _config(name: str) -> Path:
     return found.path
 
 
-def _match_family(name: str, config: Mapping[str, Any]) -> tuple[str, Serves, str]:
+def _match_family(name: str, config: Mapping[str, object]) -> tuple[str, Serves, str]:
     """Return (family, its checkpoints, task). Raises ConfigError with the nearest family and the general way."""
     kind, listed = config.get("model_type"), config.get("architectures")
     named = [str(one)[:80] for one in listed] if isinstance(listed, list) else []
@@ -89,7 +90,7 @@ def _match_family(name: str, config: Mapping[str, Any]) -> tuple[str, Serves, st
     )
 
 
-def _unserved(name: str, kind: Any, named: list[str], near: str) -> str:
+def _unserved(name: str, kind: object, named: list[str], near: str) -> str:
     what = f"{', '.join(named) or 'no architecture'} (model_type {str(kind)[:80]!r})"
     return f"model={name}: no family here serves {what}{f'; {near}' if near else ''}. {_module_way(name)}"
 
@@ -98,7 +99,7 @@ def _module_way(name: str) -> str:
     return "Any PyTorch module converts as `original` through model=module: see `ane-sweep help own_models`"
 
 
-def _nearest(config: Mapping[str, Any]) -> str | None:
+def _nearest(config: Mapping[str, object]) -> str | None:
     """Return the family whose tiny option shares most keys with a config.json and whose name is most similar, or None."""
     found: dict[str, float] = {}
     tiny = [name for name in options.names([conf_dir()], "model") if name.startswith("tiny-")]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.bridge.cell import Cell, canonical_json
 from ane_sweep.bridge.executors import find_places
@@ -16,7 +15,7 @@ from ane_sweep.planner.matrix import Request
 from ane_sweep.store.cache import Store
 
 # Family of a model that is given by its path -> (option, weights, seed, digests) -> what it is made from
-GIVEN: dict[str, Callable[[Mapping[str, Any], str, int, Path], Source]] = {
+GIVEN: dict[str, Callable[[Mapping[str, object], str, int, Path], Source]] = {
     "module": modules.resolve_checked,
     "package": packages.resolve,
 }
@@ -28,10 +27,10 @@ def plan_for(request: Request, store: Store, out: Path, *, to_show: bool = False
     to_show   the plan is only looked at: weights on a hub that is out of reach are planned as if it gave them
     """
     alike = {cell.key: weights_identity(cell) for cell in request.cells}
-    firsts: dict[tuple[Any, ...], Cell] = {}
+    firsts: dict[tuple[object, ...], Cell] = {}
     for cell in request.cells:
         firsts.setdefault(alike[cell.key], cell)
-    settled: dict[tuple[Any, ...], Source] = {}
+    settled: dict[tuple[object, ...], Source] = {}
     problems: list[str] = []
     away: dict[str, Away] = {}
     for key, cell in firsts.items():
@@ -39,7 +38,7 @@ def plan_for(request: Request, store: Store, out: Path, *, to_show: bool = False
             settled[key] = _source(cell, out / "cache" / "digests.json")
         except Away as error:
             away[error.model] = error
-            settled[key] = checkpoints.absent(cell.model_options, error)
+            settled[key] = checkpoints.absent(cell.model_settings, error)
         except ConfigError as error:
             problems += error.problems
     try:
@@ -58,7 +57,7 @@ def plan_for(request: Request, store: Store, out: Path, *, to_show: bool = False
         {key: settled[same] for key, same in alike.items()},
         host=host.digest(),
         toolchain=host.toolchain(),
-        predict_for=request.settings["chips"],
+        predict_for=request.settings.chips,
         history={stage: [entry for entry in past if entry.stage == stage][-500:] for stage in STAGES},
         notes=[*request.notes, *([_as_if_fetched(list(away.values()))] if away else [])],
         examples=examples,
@@ -86,14 +85,14 @@ def _as_if_fetched(away: list[Away]) -> str:
 
 def _source(cell: Cell, digests: Path) -> Source:
     """Raises ConfigError. `digests` remembers those of large files."""
-    if "path" in cell.model_options:
+    if cell.model_settings.is_given:
         return GIVEN[cell.family](cell.model_options, cell.weights, cell.seed, digests)
     return checkpoints.resolve(
         cell.model_options, cell.weights, seed=cell.seed, allow_pickle=cell.allow_pickle, digests=digests
     )
 
 
-def weights_identity(cell: Cell) -> tuple[Any, ...]:
+def weights_identity(cell: Cell) -> tuple[object, ...]:
     """Cells alike in this have the same weights; an axis may reach into the architecture."""
     options = {name: value for name, value in cell.model_options.items() if name != "texts"}
     return cell.weights, cell.seed, cell.allow_pickle, canonical_json(options)

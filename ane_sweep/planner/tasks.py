@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from ane_sweep import data
 from ane_sweep.bridge import recipes
@@ -25,6 +24,8 @@ from ane_sweep.bridge.task import AUTO_REPEATS, CHEAP_S, Task
 from ane_sweep.machine import apple, calibrated, usb
 from ane_sweep.planner import checks, chunking, estimates, packages, scoring, versions
 from ane_sweep.store import files
+
+Params = dict[str, object]  # what enters a task's key
 
 
 class Costs:
@@ -66,7 +67,7 @@ class Chain:
     def add(
         self,
         stage: str,
-        params: dict[str, Any],
+        params: Params,
         inputs: Mapping[str, Task | None],
         *,
         fault: str | None = None,
@@ -102,10 +103,10 @@ class Chain:
             memory_bytes=costs.memory_bytes(stage, work, estimates.held_bytes(stage, cell, work, source.arch)),
             disk_bytes=estimates.disk_bytes(
                 stage,
-                _sizes(stage, cell, source),
+                _outputs(stage, cell, source),
                 source.parameter_bytes,
                 source.arch,
-                cell.precision_options["compute"],
+                cell.precision_settings.compute,
             ),
             seconds=0.0 if more_of and (seconds or 0.0) > CHEAP_S else seconds,
             fault=fault,
@@ -131,7 +132,7 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
     fetched = chain.add("fetch", dict(source.fetch), {}) if source.fetch else None
     built = _built(cell, source)
     reference = _add_reference(chain, built, fetched)
-    model = built["model"]
+    model = _model(cell, source)
     examples = _add_examples(chain, built, fetched)
     if RUNTIMES[runtime].needs == "program":
         program = _add_program(chain, built, fetched, reference, source)
@@ -139,12 +140,12 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
             program = reference = chain.add(
                 "pieces", chunking.pieces(cell), {"program": program, "reference": reference}
             )
-            model = {**model, "task": "tensors"}  # of what one chunk hands to the next nothing is known
+            model["task"] = "tensors"  # of what one chunk hands to the next nothing is known
         compiled = _add_placement(chain, program)
         upstream: dict[str, Task | None] = {"reference": reference, "program": program}
         if RUNTIMES[runtime].coreml:
             upstream["compiled"] = compiled
-            several = {"functions": [PREFILL, DECODE]} if cell.cache != "none" else {}
+            several: Params = {"functions": [PREFILL, DECODE]} if cell.cache != "none" else {}
             chain.add("load", {**_on_coreml(chain), **several}, upstream)
         _add_figures(chain, {}, upstream, model, examples)
     else:
@@ -153,24 +154,22 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
     return chain
 
 
-def _built(cell: Cell, source: Source) -> dict[str, Any]:
+def _built(cell: Cell, source: Source) -> Params:
     """Return the parameters of every stage that builds the model in torch: model, weights, seq_len (some inputs fix it)."""
     weights = {"kind": source.kind, "digest": source.digest, "allow_pickle": cell.allow_pickle}
     if source.kind in ("random", "own"):
         weights["seed"] = cell.seed
-    model = {"family": cell.family, "task": cell.model_options["task"], "arch": dict(source.arch)}
-    return {"model": model, "weights": weights, "seq_len": _positions(cell, source)}
+    return {"model": _model(cell, source), "weights": weights, "seq_len": _positions(cell, source)}
+
+
+def _model(cell: Cell, source: Source) -> Params:
+    return {"family": cell.family, "task": cell.model_settings.task, "arch": dict(source.arch)}
 
 
 def _positions(cell: Cell, source: Source) -> int:
-    if has_own_shapes(cell):
+    if cell.model_settings.is_given:
         return 0
-    return source.max_seq_len if cell.model_options["task"] in ONE_SIZE else cell.seq_len
-
-
-def has_own_shapes(cell: Cell) -> bool:
-    """Return True if the model is given by its path: it brings its own shapes, and seq_len has no effect."""
-    return "path" in cell.model_options
+    return source.max_seq_len if cell.model_settings.task in ONE_SIZE else cell.seq_len
 
 
 def _folders(source: Source) -> dict[str, Path]:
@@ -178,14 +177,14 @@ def _folders(source: Source) -> dict[str, Path]:
     return {**({"checkpoint": source.folder} if source.folder else {}), **source.beside}
 
 
-def _add_reference(chain: Chain, built: dict[str, Any], fetched: Task | None) -> Task:
+def _add_reference(chain: Chain, built: Params, fetched: Task | None) -> Task:
     cell = chain.cell
-    count = cell.model_options["texts"]["count"]
+    count = cell.model_settings.texts.count
     texts = {"count": count, "seed": cell.seed, "text": data.text_digest(), "tokenizer": chain.source.tokenizer}
     return chain.add("reference", {**built, "texts": texts}, {"checkpoint": fetched})
 
 
-def _add_examples(chain: Chain, built: dict[str, Any], fetched: Task | None) -> Task | None:
+def _add_examples(chain: Chain, built: Params, fetched: Task | None) -> Task | None:
     """Add the task that runs fp32 torch on the file for the cell's score."""
     if (known := chain.shared.examples.get(chain.cell.key)) is None or chain.cell.score == "none":
         return None
@@ -193,22 +192,22 @@ def _add_examples(chain: Chain, built: dict[str, Any], fetched: Task | None) -> 
     return chain.add("examples", params, {"checkpoint": fetched}, beside={"data": known.path})
 
 
-def _add_program(chain: Chain, built: dict[str, Any], fetched: Task | None, reference: Task, source: Source) -> Task:
+def _add_program(chain: Chain, built: Params, fetched: Task | None, reference: Task, source: Source) -> Task:
     """Add the tasks that turn the model into a program or a chain of programs. Return the last one."""
-    cell, precision = chain.cell, chain.cell.precision_options
+    cell, precision = chain.cell, chain.cell.precision_settings
     fault = None if cell.fault == "none" else cell.fault
     if source.kind == packages.KIND:
         program = chain.add("adopt", {"package": source.digest}, {"checkpoint": None}, fault=fault)
         return _finished(chain, program, reference)
-    wide = {"fp32_ops": precision["fp32_ops"]} if precision["fp32_ops"] else {}
-    params = {**built, "variant": cell.variant, "target": cell.ios_target, "compute": precision["compute"], **wide}
+    wide = {"fp32_ops": precision.fp32_ops} if precision.fp32_ops else {}
+    params = {**built, "variant": cell.variant, "target": cell.ios_target, "compute": precision.compute, **wide}
     return _finished(chain, chain.add("convert", params, {"checkpoint": fetched}, fault=fault), reference)
 
 
 def _finished(chain: Chain, program: Task, reference: Task) -> Task:
     """Add the tasks that compress and cut the program as the cell asks. Return the last one."""
-    cell, precision = chain.cell, chain.cell.precision_options
-    if (recipe := recipes.canonical(precision["weights"])) is not None:
+    cell, precision = chain.cell, chain.cell.precision_settings
+    if (recipe := recipes.canonical(precision.weights)) is not None:
         program = _add_compression(chain, recipe, program, reference)
     if chunking.is_cut(cell):
         work = chunking.BISECT_WORK if cell.pipeline == "bisect" else 1
@@ -228,11 +227,11 @@ def _add_placement(chain: Chain, program: Task) -> Task:
     """Add our prediction of the ops' places and Core ML's own plan; return the compilation. Compile and place ask Core ML
     itself, whatever runtime then executes the program."""
     cell, shared = chain.cell, chain.shared
-    asked = {"chips": shared.chips, "compute_units": cell.compute_units}
+    asked: Params = {"chips": shared.chips, "compute_units": cell.compute_units}
     if measured := calibrated.digest(shared.chips):  # what `ane-sweep calibrate` found on this machine
         asked["measured"] = measured
     chain.add("predict", asked, {"program": program})
-    params: dict[str, Any] = {"host": shared.host, "compiler": cell.compiler, "device": cell.device}
+    params: Params = {"host": shared.host, "compiler": cell.compiler, "device": cell.device}
     if cell.compiler == "coremlc":
         params["xcode"] = shared.place.xcode if shared.place else apple.xcode()
     compiled = chain.add("compile", params, {"program": program})
@@ -241,12 +240,12 @@ def _add_placement(chain: Chain, program: Task) -> Task:
     return compiled
 
 
-def _on_coreml(chain: Chain) -> dict[str, Any]:
+def _on_coreml(chain: Chain) -> Params:
     """Return the host, tools and units with which Core ML loads a program."""
     return {"compute_units": chain.cell.compute_units, "host": chain.shared.host, **_device(chain.cell)}
 
 
-def _device(cell: Cell) -> dict[str, Any]:
+def _device(cell: Cell) -> Params:
     """Return the device of Core ML's stages; an iPhone enters by the digest of its identity, as others give other figures."""
     if cell.device == "local":
         return {"device": "local"}
@@ -255,7 +254,7 @@ def _device(cell: Cell) -> dict[str, Any]:
 
 
 def _add_figures(
-    chain: Chain, built: dict[str, Any], inputs: Mapping[str, Task | None], model: dict[str, Any], examples: Task | None
+    chain: Chain, built: Params, inputs: Mapping[str, Task | None], model: Params, examples: Task | None
 ) -> None:
     """Add scores and timings. Units and numerics enter only the keys of a runtime that supports them."""
     runtime, cell, traits = chain.runtime, chain.cell, RUNTIMES[chain.runtime]
@@ -293,7 +292,7 @@ def _add_figures(
         _add_baselines(chain, {**runs, **copies, "policy": policy, "round": 1}, inputs)
 
 
-def _add_baselines(chain: Chain, params: dict[str, Any], inputs: Mapping[str, Task | None]) -> None:
+def _add_baselines(chain: Chain, params: Params, inputs: Mapping[str, Task | None]) -> None:
     """Add the first round of the same program under the units that a verdict compares with.
 
     These tasks equal those of cells that ask for these units, so that they run once.
@@ -308,16 +307,18 @@ def _add_baselines(chain: Chain, params: dict[str, Any], inputs: Mapping[str, Ta
             chain.beside[units] = task if named else replace(task, label=f"{task.label} compute_units={units}")
 
 
-def _sizes(stage: str, cell: Cell, source: Source) -> dict[str, Any]:
-    options = cell.model_options
-    recipe = recipes.canonical(cell.precision_options["weights"])
+def _outputs(stage: str, cell: Cell, source: Source) -> estimates.Outputs:
+    options = cell.model_settings
+    recipe = recipes.canonical(cell.precision_settings.weights)
     bits = recipes.average_bits(recipe) if recipe else None
-    count = scoring.rows(cell) if stage == "examples" else options["texts"]["count"]
-    return {"task": options["task"], "count": count, "seq_len": _positions(cell, source), "bits": bits}
+    count = scoring.rows(cell) if stage == "examples" else options.texts.count
+    return estimates.Outputs(options.task, count, _positions(cell, source), bits)
 
 
 @cache
-def _entering(stage: str, honours: tuple[str, ...], axes: tuple[str, ...]) -> tuple[frozenset[str], Mapping[str, Any]]:
+def _entering(
+    stage: str, honours: tuple[str, ...], axes: tuple[str, ...]
+) -> tuple[frozenset[str], Mapping[str, object]]:
     """Return the varying axes that change a stage's own work, and the plain values of all that enter its params."""
     its, loads = STAGES[stage], STAGES[stage].runs_program
     kinds = {stage, *([LOADS] if loads else []), *([RUNS] if loads and not its.on_coreml else [])}

@@ -11,7 +11,6 @@ import zlib
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -20,6 +19,7 @@ from ane_sweep.bridge import conversion
 from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.protocol import STDERR, Interrupted
 from ane_sweep.bridge.record import StageStatus
+from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task, TaskResult
 from ane_sweep.errors import StoreError
@@ -214,12 +214,12 @@ def unpack_files(result: RemoteResult) -> dict[str, bytes]:
 
 
 def encode_task(
-    task: Task, sweep: str, inputs: dict[str, tuple[str, str]], settings: dict[str, Any], again: bool = False
+    task: Task, sweep: str, inputs: dict[str, tuple[str, str]], settings: RunSettings, again: bool = False
 ) -> str:
     """Return a task as a RemoteTask in JSON."""
     remote = RemoteTask(
-        sweep, replace(task, folders={}, varies=frozenset()), inputs, settings["store"], settings["gate"],
-        settings["lanes"], members.tools(), again,
+        sweep, replace(task, folders={}, varies=frozenset()), inputs, str(settings.store), vars(settings.gate),
+        settings.lanes, members.tools(), again,
     )  # fmt: skip
     return msgspec.json.encode(remote).decode()
 

@@ -16,6 +16,7 @@ from ane_sweep.bridge import conversion, disk, kept
 from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.protocol import STDERR
 from ane_sweep.bridge.record import StageStatus
+from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
 from ane_sweep.native_errors import explain
@@ -92,7 +93,7 @@ class ResultCollector:
     """Joins this machine's cache, the run's folder, and the store that all machines share."""
 
     runner: TaskRunner
-    settings: dict[str, Any]
+    settings: RunSettings
     _said: set[str] = field(default_factory=set)
     _pushed: set[str] = field(default_factory=set)
     _damaged: set[str] = field(default_factory=set)
@@ -101,7 +102,7 @@ class ResultCollector:
     def __post_init__(self) -> None:
         self.run, self.store = self.runner.run, self.runner.store
         self.tally = MachineTally(self.run)
-        self.shared = remote_task.open_fleet_store(self.settings["store"], self.runner.stop)
+        self.shared = remote_task.open_fleet_store(str(self.settings.store), self.runner.stop)
 
     def say_once(self, line: str) -> None:
         """Show a line, unless it was shown before."""

@@ -3,7 +3,6 @@
 import shlex
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -80,7 +79,7 @@ def describe_unknown_limits(goal: Goal, best: list[Record]) -> list[str]:
     ]
 
 
-def as_json(found: Search, records: list[Record]) -> dict[str, Any]:
+def as_json(found: Search, records: list[Record]) -> dict[str, object]:
     """Return the search log as plain values."""
     known = {record.cell_key: record for record in records}
     named = _named(found.goal)
@@ -95,7 +94,7 @@ def as_json(found: Search, records: list[Record]) -> dict[str, Any]:
         )
         for key in found.tried
     ]
-    plain: dict[str, Any] = msgspec.to_builtins(
+    plain: dict[str, object] = msgspec.to_builtins(
         search_log.SearchLog(
             search_log.LoggedGoal(found.goal.objectives, [str(limit) for limit in found.goal.limits]),
             found.how,

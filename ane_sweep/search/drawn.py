@@ -49,13 +49,9 @@ class Free(Search):
         super().__post_init__()
         self.how = "as Optuna asked"
         self.study = Study(
-            self.space.dimensions,
-            len(self.goal.objectives),
-            self.settings["search"]["seed"],
-            self.run.folder,
-            str(self.goal),
+            self.space.dimensions, len(self.goal.objectives), self.settings.search.seed, self.run.folder, str(self.goal)
         )
-        self.chance = random.Random(self.settings["search"]["seed"])
+        self.chance = random.Random(self.settings.search.seed)
         self.cells = {cell.key: cell for cell in self.plan.cells}
 
     def go(self) -> list[Record]:
@@ -82,7 +78,7 @@ class Free(Search):
     @property
     def most(self) -> float:
         """Return the most cells that the search may try."""
-        given = self.settings["search"]["trials"]
+        given = self.settings.search.trials
         if given is None and self.until is None and self.space.count() > TRIALS:
             return TRIALS
         return math.inf if given is None else given

@@ -5,10 +5,11 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from ane_sweep.bridge import metrics
 from ane_sweep.bridge.record import Record
+from ane_sweep.bridge.settings import SearchSettings
 from ane_sweep.errors import ConfigError, suggestion
 from ane_sweep.placement.chips import canonical
 from ane_sweep.placement.types import Kind
@@ -118,14 +119,14 @@ def parse(words: Sequence[str]) -> tuple[Goal, list[str]]:
     return Goal(objectives, tuple(limits)), rest
 
 
-def of_settings(settings: dict[str, Any], given: Goal) -> Goal:
+def of_settings(settings: SearchSettings, given: Goal) -> Goal:
     """Return the goal of a kept matrix (`search.minimise`, `search.maximise`, `search.limits`) joined with the command line's.
 
     The command line's limits are added and its objectives replace the others. The default is the least latency. Raises
     ConfigError if two limits exclude each other.
     """
-    words = [f"{way}={','.join(settings[way])}" for way in _WORDS if settings[way]]
-    kept, other = parse([*words, *settings["limits"]])
+    words = [f"{way}={','.join(names)}" for way in _WORDS if (names := getattr(settings, way))]
+    kept, other = parse([*words, *settings.limits])
     if other:
         raise ConfigError(f"search.limits: {other[0]}: expected FIGURE>=NUMBER or FIGURE<=NUMBER")
     limits = (*kept.limits, *given.limits)

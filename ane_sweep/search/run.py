@@ -6,12 +6,12 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ane_sweep import engine
 from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record
+from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.engine import TERMINAL, Terminal
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner.matrix import Request
@@ -36,9 +36,9 @@ def best(
     request   the cells; for a space its first one
     """
     made: list[Search] = []
-    goal = goal.of_chips(request.settings["chips"])
+    goal = goal.of_chips(request.settings.chips)
 
-    def searching(plan: Plan, run: Run, settings: dict[str, Any], store: Store) -> Search:
+    def searching(plan: Plan, run: Run, settings: RunSettings, store: Store) -> Search:
         if space is None:
             return Search(plan, run, store, settings, goal, audience)
 
@@ -47,7 +47,7 @@ def best(
 
         return Free(plan, run, store, settings, goal, audience, space=space, planned=planned)
 
-    def execute(plan: Plan, run: Run, settings: dict[str, Any], store: Store, audience: Terminal) -> list[Record]:
+    def execute(plan: Plan, run: Run, settings: RunSettings, store: Store, audience: Terminal) -> list[Record]:
         made.append(searching(plan, run, settings, store))
         records = made[0].go()
         answer.write(made[0], records)

@@ -4,13 +4,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ane_sweep import engine
 from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.record import Record, StageStatus, Status
 from ane_sweep.bridge.runtimes import traits
+from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.bridge.stages import STAGES, Stage
 from ane_sweep.bridge.task import Task
 from ane_sweep.engine import Terminal
@@ -46,20 +46,20 @@ class Search:
     plan: Plan
     run: Run
     store: Store
-    settings: dict[str, Any]
+    settings: RunSettings
     goal: Goal
     audience: Terminal
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     never: dict[str, str] = field(default_factory=dict)
     trials: list[str] = field(default_factory=list)
     tried: list[str] = field(default_factory=list)
-    values: dict[str, dict[str, Any]] = field(default_factory=dict)
+    values: dict[str, dict[str, object]] = field(default_factory=dict)
     doubted: set[str] = field(default_factory=set)  # warnings of tasks that were shown already
     lacking: str | None = None  # an objective whose figure a timed cell does not have
     how: str = "nothing had to be timed: all that the goal asks for is known before"
 
     def __post_init__(self) -> None:
-        minutes = self.settings["budget_minutes"]
+        minutes = self.settings.budget_minutes
         self.until = None if minutes is None else time.monotonic() + 60 * minutes
         self.host, self.toolchain = host.fingerprint(), host.toolchain()
         axes = self.plan.axes or ["model"]
@@ -139,7 +139,7 @@ class Search:
         if part.tasks.keys() <= self.outcomes.keys():
             return
         left = None if self.until is None else max(0.0, self.until - time.monotonic()) / 60
-        settings = {**self.settings, "budget_minutes": left}
+        settings = replace(self.settings, budget_minutes=left)
         engine.run_remaining(part, self.run, settings, self.store, self.audience, self.outcomes)
         self._tell_doubts()
 
@@ -178,7 +178,7 @@ class Search:
 
     def _unpredicted(self, known: dict[str, Record]) -> Order:
         cells = {key: {axis: format_value(value) for axis, value in self.values[key].items()} for key in known}
-        seed = self.settings["search"]["seed"]
+        seed = self.settings.search.seed
         return Asked(cells, len(self.goal.objectives), seed, self.run.folder, f"{self.goal} over {len(cells)} cells")
 
     def _why(self, records: list[Record]) -> str:
@@ -233,7 +233,7 @@ class Search:
 
     def _ended(self) -> str | None:
         """Return the reason why no further cell is timed, or None."""
-        most = self.settings["search"]["trials"]
+        most = self.settings.search.trials
         if most is not None and len(self.trials) >= most:
             return f"search.trials={most} were spent"
         return self._stopped()

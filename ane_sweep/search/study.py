@@ -4,6 +4,7 @@ TPE for one objective, NSGA-II for several. A limit that is broken is told as a 
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,20 +58,17 @@ class Study:
         )
 
     def _opened(self, folder: Path | None, name: str) -> "optuna.Study":
-        ways: dict[str, Any] = {
-            "directions": ["maximize"] * self.objectives,
-            "study_name": name,
-            "load_if_exists": True,
-        }
+        directions = ["maximize"] * self.objectives
+        create = partial(self.optuna.create_study, directions=directions, study_name=name, load_if_exists=True)
         if folder is None:
-            return self.optuna.create_study(**ways)
+            return create()
         path = folder / STUDY
         try:
-            return self.optuna.create_study(storage=self._storage(path), **ways)
+            return create(storage=self._storage(path))
         except (ValueError, KeyError, TypeError, AssertionError):  # what its reader raises for lines that are torn
             kept.tell(f"{path} is damaged: what was asked for is asked again; what ran is not run again")
             path.unlink(missing_ok=True)
-            return self.optuna.create_study(storage=self._storage(path), **ways)
+            return create(storage=self._storage(path))
 
     def _storage(self, path: Path) -> "optuna.storages.JournalStorage":
         journal = self.optuna.storages.journal

@@ -10,7 +10,7 @@ records.jsonl the sweep's records (record.py)
 
 import contextlib
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 from ane_sweep import outward
 from ane_sweep.bridge import disk, kept, record
 from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.bridge.task import Task, TaskResult
 from ane_sweep.errors import RunNotFound
 from ane_sweep.machine import checkout
@@ -151,9 +152,9 @@ class Run:
         disk.write_json(self.folder / "run.json", self.info)
 
 
-def open_run(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[str, Any]) -> Run:
+def open_run(out: Path, plan: Plan, command: Sequence[str], settings: RunSettings) -> Run:
     """Return the run to work on: the requested one, an unfinished one of the same plan, or a new one. Raises RunNotFound."""
-    resume = settings["resume"]
+    resume = settings.resume
     mine = [run for run in list_runs(out) if run.info["plan_key"] == plan.key and not run.folder.is_symlink()]
     if resume is not None:
         wanted = [run for run in mine if resume in ("last", run.stamp)]
@@ -205,9 +206,9 @@ def _not_resumable(out: Path, resume: str) -> str:
     return f"resume={resume}: no earlier run of this matrix under {out / 'runs'}; runs there: {known}"
 
 
-def _stale(run: Run, settings: Mapping[str, Any]) -> bool:
+def _stale(run: Run, settings: RunSettings) -> bool:
     """Return True if an unfinished run is of another night: timings of two nights are not one sample."""
-    if not settings["nightly"]["enabled"]:
+    if not settings.nightly.enabled:
         return False
     if run.began is None:
         kept.tell(f"{run.folder / 'run.json'} is damaged: `started` is no date; a new run begins")
@@ -215,7 +216,7 @@ def _stale(run: Run, settings: Mapping[str, Any]) -> bool:
     return abs(_now() - run.began) > timedelta(hours=STALE_HOURS)
 
 
-def _new(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[str, Any]) -> Run:
+def _new(out: Path, plan: Plan, command: Sequence[str], settings: RunSettings) -> Run:
     now = _now()
     order = max([now, *(run.order + timedelta(milliseconds=1) for run in list_runs(out)[:1])])
     for name in _names(now.strftime("%Y%m%d-%H%M%S")):
@@ -234,8 +235,8 @@ def _new(out: Path, plan: Plan, command: Sequence[str], settings: Mapping[str, A
             "started": _text(now),
             "order": _text(order),
             "finished": None,
-            "tracking": outward.map_texts(dict(settings["tracking"]), outward.mask_credentials),
-            "nightly": settings["nightly"]["enabled"],
+            "tracking": outward.map_texts(vars(settings.tracking), outward.mask_credentials),
+            "nightly": settings.nightly.enabled,
             "source": checkout.state(Path.cwd()),
         }
         run = Run(folder, info)

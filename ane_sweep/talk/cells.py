@@ -11,6 +11,7 @@ from ane_sweep.bridge.cell import AXES, Cell
 from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.record import Record, StageStatus
 from ane_sweep.bridge.runtimes import RUNTIMES
+from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.bridge.task import Task
 from ane_sweep.bundles import delivery
 from ane_sweep.compare import sides
@@ -200,7 +201,7 @@ def _list_needed(plan: Plan, one: _Chosen) -> list[str]:
 
 
 def _prepare(
-    plan: Plan, chosen: list[_Chosen], store: Store, settings: dict[str, Any], folder: Path
+    plan: Plan, chosen: list[_Chosen], store: Store, settings: RunSettings, folder: Path
 ) -> Mapping[str, Outcome]:
     """Run the needed tasks and return their outcomes. Raises StageError for the first that failed."""
     needed = {one.cell.key: _list_needed(plan, one) for one in chosen}

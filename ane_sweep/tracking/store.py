@@ -11,7 +11,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 from ane_sweep import outward
 from ane_sweep.bridge import disk
 from ane_sweep.bridge.record import FILE_NAME, Record, map_record_texts, read_records, varying_axes
+from ane_sweep.bridge.settings import TrackingSettings
 from ane_sweep.errors import TrackingError
 from ane_sweep.tracking import describe, layout, naming
 from ane_sweep.tracking.address import DATABASE, artifact_folder, check_uri, is_odd, own_database, sqlite_path
@@ -92,12 +93,12 @@ def log_sweep(run_folder: Path, *, uri: str | None, experiment: str) -> Logged:
     return logged
 
 
-def make_ready(settings: Mapping[str, object], out: Path) -> None:
+def make_ready(settings: TrackingSettings, out: Path) -> None:
     """Load MLflow and make the missing database of an outputs folder: 2 to 3 s that a sweep need not wait for at its end.
 
     An error here is ignored, as it occurs and is shown again when the sweep is logged.
     """
-    if settings["enabled"] and not settings["uri"]:
+    if settings.enabled and not settings.uri:
         with suppress(Exception), own_database(out.resolve()) as target, _quiet():
             _connect(target)
 

@@ -44,8 +44,8 @@ def best(args: list[str]) -> int:
     from ane_sweep.search import answer, run
 
     request, space = matrix
-    wanted = goal.of_settings(request.settings["search"], wanted)
-    out = outputs_folder(request.settings["out"])
+    wanted = goal.of_settings(request.settings.search, wanted)
+    out = outputs_folder(request.settings.out)
     for_people = sys.stderr if given.json else sys.stdout  # what they are told meanwhile
     with contextlib.redirect_stdout(for_people):
         found, records = run.best(request, wanted, out, args, space)

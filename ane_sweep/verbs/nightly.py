@@ -83,7 +83,7 @@ def _check(overrides: list[str]) -> None:
     """Refuse a command that would only fail at night. Raises ConfigError."""
     from ane_sweep.planner import config
 
-    if overrides and not config.load(overrides).settings["nightly"]["enabled"]:
+    if overrides and not config.load(overrides).settings.nightly.enabled:
         raise ConfigError("these overrides are no nightly: add +sweep=nightly, or nightly.enabled=true")
 
 

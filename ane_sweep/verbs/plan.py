@@ -11,7 +11,7 @@ def plan(args: list[str]) -> int:
         return OK
     from ane_sweep.planner import overview
 
-    made, text, plain = overview.make_plan_view(request, outputs_folder(request.settings["out"]))
+    made, text, plain = overview.make_plan_view(request, outputs_folder(request.settings.out))
     if "--json" in args:
         tell(**plain)
     else:

@@ -20,7 +20,7 @@ def sweep(args: list[str]) -> int:
     """Run the matrix."""
     if (request := requested(args, "sweep")) is None:
         return OK
-    out = outputs_folder(request.settings["out"])
+    out = outputs_folder(request.settings.out)
     if "--json" not in args:
         return _swept(request, out, args)[0]
     with contextlib.redirect_stdout(sys.stderr):  # what people are told meanwhile
@@ -39,7 +39,7 @@ def _swept(request: "Request", out: Path, args: list[str]) -> tuple[int, Path]:
     from ane_sweep import engine
     from ane_sweep.store import runs
 
-    if request.settings["nightly"]["enabled"]:
+    if request.settings.nightly.enabled:
         from ane_sweep.nightly import night
 
         code = night.night(request, out, args)

@@ -13,6 +13,7 @@ from played import SETTINGS, Stage, task
 
 from ane_sweep.bridge import disk
 from ane_sweep.bridge.plan import Outcome, Place, Plan
+from ane_sweep.bridge.settings import read_run
 from ane_sweep.fleet import members
 from ane_sweep.runner import dask_connection, placement_rules, ready_queue, remote_task
 from ane_sweep.runner.dask_connection import FleetWorker
@@ -107,7 +108,7 @@ class Company:
     def sweep(self, run="run", plan=None, outcomes=None, wait_s=0, **settings) -> dict[str, Outcome]:
         files._hashed.clear()
         executor = {"name": "dask", "address": "tls://127.0.0.1:1", "certificates": None, "wait_s": wait_s}
-        told = {**SETTINGS, "executor": executor, "store": str(self.out / "shelf"), **settings}
+        told = read_run({**SETTINGS, "executor": executor, "store": str(self.out / "shelf"), **settings})
 
         def wire(at, certificates, sweep, heard, began, ended):
             self.wires.append(Played(self, sweep, heard, began, ended))
@@ -271,7 +272,9 @@ def test_without_a_machine_that_fits_it_is_said_at_once_and_recorded(company):
 
 
 def test_a_worker_of_other_versions_does_nothing(company):
-    asked = remote_task.encode_task(task("convert"), "s", {}, {**SETTINGS, "store": str(company.out / "shelf")})
+    asked = remote_task.encode_task(
+        task("convert"), "s", {}, read_run({**SETTINGS, "store": str(company.out / "shelf")})
+    )
     other = msgspec.json.decode(asked, type=remote_task.RemoteTask)
     other.tools = {**other.tools, "coremltools": "8.3"}
     answer = msgspec.json.decode(
@@ -282,7 +285,9 @@ def test_a_worker_of_other_versions_does_nothing(company):
 
 def test_no_variable_of_the_environment_goes_into_what_a_worker_is_asked_or_answers(company, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "verysecret")
-    asked = remote_task.encode_task(task("convert"), "s", {}, {**SETTINGS, "store": str(company.out / "shelf")})
+    asked = remote_task.encode_task(
+        task("convert"), "s", {}, read_run({**SETTINGS, "store": str(company.out / "shelf")})
+    )
     assert "verysecret" not in asked and "verysecret" not in company.perform("a", asked)
 
 

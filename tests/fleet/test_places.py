@@ -119,7 +119,7 @@ def test_files_of_this_machine_are_never_timed_elsewhere_under_its_name():
 
 
 def test_executor_is_a_word_and_its_choices_are_told():
-    assert config.load(["model=tiny-gpt2", "executor=dask"]).settings["executor"]["name"] == "dask"
+    assert config.load(["model=tiny-gpt2", "executor=dask"]).settings.executor.name == "dask"
     with pytest.raises(Exception, match="local, dask"):
         config.load(["model=tiny-gpt2", "executor=ray"])
 

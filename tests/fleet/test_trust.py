@@ -9,6 +9,7 @@ import pytest
 
 from ane_sweep import folders
 from ane_sweep.__main__ import main
+from ane_sweep.bridge.settings import read_run
 from ane_sweep.errors import ConfigError
 from ane_sweep.fleet import address, certificates, link, members
 
@@ -141,7 +142,7 @@ def test_a_worker_of_other_versions_is_refused_by_its_name_and_what_differs():
 def test_a_password_in_the_store_is_refused_and_not_repeated():
     settings = {**SETTINGS, "store": "s3://key:verysecret@host/bucket"}
     with pytest.raises(ConfigError, match="no user and no password") as refused:
-        members.find_places(settings, {None}, wait=False)
+        members.find_places(read_run(settings), {None}, wait=False)
     assert "verysecret" not in str(refused.value)
 
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ane_sweep.bridge.settings import read_run
 from ane_sweep.machine import checkout
 from ane_sweep.store.runs import open_run
 
@@ -38,7 +39,7 @@ def test_a_commit_is_told_and_whether_tracked_files_differ_from_it(git, tmp_path
     assert checkout.state(tmp_path / "below") == {"commit": commit, "dirty": False}
     (tmp_path / "file").write_text("b")
     monkeypatch.chdir(tmp_path)
-    run = open_run(tmp_path / "out", SimpleNamespace(key="k", axes=[], cells=[]), [], SETTINGS)
+    run = open_run(tmp_path / "out", SimpleNamespace(key="k", axes=[], cells=[]), [], read_run(SETTINGS))
     assert run.info["source"] == {"commit": commit, "dirty": True}
 
 

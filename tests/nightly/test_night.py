@@ -11,6 +11,7 @@ from ane_sweep import engine
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Status, read_records
+from ane_sweep.bridge.settings import read_run
 from ane_sweep.compare import sides
 from ane_sweep.errors import StoreError
 from ane_sweep.nightly import night
@@ -104,7 +105,7 @@ def dream(tmp_path, monkeypatch):
             return runs.find_run(tmp_path, stamp), list(records), True
 
         monkeypatch.setattr(engine, "perform", perform)
-        return night.night(SimpleNamespace(settings=settings), tmp_path, [])
+        return night.night(SimpleNamespace(settings=read_run(settings)), tmp_path, [])
 
     return one
 

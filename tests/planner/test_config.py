@@ -1,11 +1,13 @@
 """The command line, composed and expanded: the product is plain Python, the grammar is Hydra's."""
 
 import textwrap
+from dataclasses import asdict
 
 import pytest
 import yaml
 
 from ane_sweep.bridge import stages
+from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner import config, options, schema
 from ane_sweep.planner.paths import conf_dir
@@ -164,7 +166,9 @@ def test_pairs_of_unequal_length_are_refused(tmp_path):
 
 
 def test_every_shipped_key_is_in_the_table_and_every_name_is_its_files():
-    shipped = yaml.safe_load((conf_dir() / "config.yaml").read_text()) | {"limits": stages.limits()}
+    shipped = (
+        yaml.safe_load((conf_dir() / "config.yaml").read_text()) | {"limits": stages.limits()} | asdict(RunSettings())
+    )
     names = {
         name
         for name, _ in schema.leaves({k: v for k, v in shipped.items() if k not in ("defaults", "hydra")}, schema.KEYS)
@@ -214,8 +218,8 @@ def test_a_key_wins_over_mlflows_variable_and_that_over_the_default(
     for name, value in environment.items():
         monkeypatch.setenv({"URI": "MLFLOW_TRACKING_URI", "NAME": "MLFLOW_EXPERIMENT_NAME"}[name], value)
     request = config.load(["model=tiny-gpt2", *words])
-    found = request.settings["tracking"]
-    assert (found["uri"], found["experiment"]) == (uri, experiment)
+    found = request.settings.tracking
+    assert (found.uri, found.experiment) == (uri, experiment)
     notes = [note for note in request.notes if "logged to" in note]
     assert len(notes) == len(said) and all(part in note for part, note in zip(said, notes))
     assert not any("s3cret" in note for note in request.notes)
@@ -234,10 +238,10 @@ def test_a_key_wins_over_mlflows_variable_and_that_over_the_default(
     ],
 )
 def test_one_chip_is_a_list_of_it_and_a_device_stands_for_its_chip(word, chips):
-    assert config.load([word]).settings["chips"] == config.load(["-m", word]).settings["chips"] == chips
+    assert config.load([word]).settings.chips == config.load(["-m", word]).settings.chips == chips
 
 
 def test_an_option_file_may_name_one_chip(tmp_path):
     (tmp_path / "sweep").mkdir()
     (tmp_path / "sweep" / "mine.yaml").write_text("# @package _global_\nchips: iphone12_pro\n")
-    assert config.load(["--config-dir", str(tmp_path), "+sweep=mine"]).settings["chips"] == ["a14"]
+    assert config.load(["--config-dir", str(tmp_path), "+sweep=mine"]).settings.chips == ["a14"]

@@ -127,7 +127,7 @@ def together(requests: Iterable[Request]) -> Request:
     """All their cells, each once, for all their chips: one sweep."""
     requests = list(requests)
     cells: dict[str, Cell] = {cell.key: cell for request in requests for cell in request.cells}
-    chips = dict.fromkeys(chip for request in requests for chip in request.settings["chips"])
+    chips = dict.fromkeys(chip for request in requests for chip in request.settings.chips)
     axes = [
         "model",
         "variant",
@@ -135,7 +135,7 @@ def together(requests: Iterable[Request]) -> Request:
         "chunks",
         "compute_units",
     ]  # what cells are called; of the rest each row has its own
-    return Request(list(cells.values()), axes, {**requests[0].settings, "chips": list(chips)})
+    return Request(list(cells.values()), axes, replace(requests[0].settings, chips=list(chips)))
 
 
 def _write(path: Path, option: dict[str, Any], head: str = "") -> None:

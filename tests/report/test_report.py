@@ -18,6 +18,7 @@ from ane_sweep.__main__ import main
 from ane_sweep.bridge import metrics
 from ane_sweep.bridge.figures import Look, Metric, Timing
 from ane_sweep.bridge.record import Record, StageStatus, Status, read_records, write_records
+from ane_sweep.bridge.settings import TrackingSettings
 from ane_sweep.placement import chips
 from ane_sweep.placement import choice as unit_choice
 from ane_sweep.placement.types import Gate, Ops, Part, Shares
@@ -619,7 +620,7 @@ def test_what_follows_the_records_is_done_whatever_else_of_it_fails(out, monkeyp
     monkeypatch.setattr(drift, "look_where_called_for", step("drift"))
     monkeypatch.setattr(tracking, "log_sweep", step("tracking"))
     monkeypatch.setattr(engine, "show_links", lambda *_: None)
-    settings = {"enabled": True, "uri": None, "experiment": "e", "ui": None}
+    settings = TrackingSettings(experiment="e")
     engine.write_report(folder, read_records(folder), None, engine.TERMINAL)
     engine.track(folder, settings, engine.TERMINAL)
     assert done == ["drift", "report", "tracking"]

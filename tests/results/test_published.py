@@ -73,7 +73,7 @@ def test_every_preset_plans(name, requests, tmp_path):
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_predicts_for_the_chips_of_its_published_figures(name, requests):
     on = {row["chip"] for row in published.rows() if row["preset"] == name} & set(chips.table())
-    assert on <= set(requests[name].settings["chips"])
+    assert on <= set(requests[name].settings.chips)
 
 
 def test_gpt2_with_masks_has_its_norms_as_single_ops(requests):
@@ -121,7 +121,7 @@ def test_loads_compilations_and_sizes_have_columns_and_empty_ones_are_left_out()
 
 def test_kept_matrices_taken_together_predict_for_the_chips_of_each(requests):
     together = config.load(["+sweep=notebooks/opt,notebooks/gpt2-masks", "weights=random"])
-    assert together.settings["chips"] == requests["opt"].settings["chips"] + requests["gpt2-masks"].settings["chips"]
+    assert together.settings.chips == requests["opt"].settings.chips + requests["gpt2-masks"].settings.chips
 
 
 def test_nothing_that_we_have_is_denied():

@@ -78,7 +78,7 @@ def played(tmp_path, monkeypatch):
         goal, rest = parse([*WORDS, *words])
         space = free.space([*rest, f"out={tmp_path}"])
         request = config.load([*rest, f"out={tmp_path}"]) if space is None else run.first(space)
-        found, records = run.best(request, of_settings(request.settings["search"], goal), tmp_path, list(words), space)
+        found, records = run.best(request, of_settings(request.settings.search, goal), tmp_path, list(words), space)
         return found, records, timed
 
     go.interrupted = None

@@ -3,6 +3,7 @@
 import pytest
 from nights import cell
 
+from ane_sweep.bridge.settings import SearchSettings
 from ane_sweep.errors import ConfigError
 from ane_sweep.search.goal import Goal, Limit, figure, of_settings, parse
 
@@ -17,7 +18,7 @@ def test_limits_and_objectives_are_taken_and_the_rest_is_left():
 
 
 def test_without_an_objective_it_is_the_least_latency():
-    nothing = {"minimise": [], "maximise": [], "limits": []}
+    nothing = SearchSettings()
     assert of_settings(nothing, parse(["psnr_db>=40"])[0]).objectives == {"latency_ms": -1}
 
 
@@ -64,7 +65,7 @@ def test_a_limit_is_broken_by_what_is_known_alone():
 
 
 def test_limits_that_no_cell_can_keep_to_are_refused_before_anything_runs():
-    nothing = {"minimise": [], "maximise": [], "limits": ["psnr_db<=40"]}
+    nothing = SearchSettings(limits=["psnr_db<=40"])
     with pytest.raises(ConfigError) as error:
         of_settings(nothing, parse(["psnr_db>=60"])[0])
     assert "psnr_db>=60 and psnr_db<=40: no cell can keep to both" in str(error.value)

@@ -68,7 +68,7 @@ def played(tmp_path, monkeypatch):
         asked = [word.replace("fp16,p6,p4", precision) for word in WORDS]
         goal, rest = parse([*asked, *words])
         request = config.load([*rest, f"out={tmp_path}"])
-        goal = of_settings(request.settings["search"], goal)
+        goal = of_settings(request.settings.search, goal)
         found, records = run.best(request, goal, tmp_path, list(words))
         return found, records, timed
 

@@ -7,6 +7,7 @@ import pytest
 from nights import cell, write_run
 
 from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.settings import read_run
 from ane_sweep.compare import sides
 from ane_sweep.nightly.rotation import Rotation
 from ane_sweep.store import runs
@@ -26,7 +27,7 @@ def make(tmp_path, monkeypatch):
 
     def one(clock: str):
         monkeypatch.setattr(runs, "_now", lambda: datetime.fromisoformat(clock))
-        run = runs.open_run(tmp_path, Plan([], []), [], SETTINGS)
+        run = runs.open_run(tmp_path, Plan([], []), [], read_run(SETTINGS))
         run.finish()
         run.publish()
         return run.stamp
@@ -82,19 +83,19 @@ def test_a_run_that_does_not_say_when_it_began_is_older_than_those_that_do(tmp_p
 def test_an_interrupted_night_of_another_day_is_not_gone_on_with(hours, stale):
     started = (datetime.now().astimezone() - timedelta(hours=hours)).isoformat()
     run = runs.Run(None, {"started": started, "finished": None})
-    assert runs._stale(run, {"nightly": {"enabled": True}}) is stale
-    assert not runs._stale(run, {"nightly": {"enabled": False}})
+    assert runs._stale(run, read_run({"nightly": {"enabled": True}})) is stale
+    assert not runs._stale(run, read_run({}))
 
 
 @pytest.mark.parametrize("started", ["damaged", "2026-13-45T99:00:00", "", "9999-12-31T23:59:59-12:00"])
 @pytest.mark.parametrize("is_nightly", [False, True])
 def test_an_interrupted_run_with_a_damaged_start_costs_at_most_that_run(tmp_path, capsys, started, is_nightly):
     settings = SETTINGS | {"nightly": {"enabled": is_nightly}}
-    interrupted = runs.open_run(tmp_path, Plan([], []), [], settings)
+    interrupted = runs.open_run(tmp_path, Plan([], []), [], read_run(settings))
     interrupted.release()
     path = interrupted.folder / "run.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"started": started}))
-    run = runs.open_run(tmp_path, Plan([], []), [], settings)
+    run = runs.open_run(tmp_path, Plan([], []), [], read_run(settings))
     assert (run.stamp == interrupted.stamp) is not is_nightly
     assert ("`started` is no date; a new run begins" in capsys.readouterr().err) is is_nightly
     run.finish()

@@ -32,6 +32,7 @@ from ane_sweep.bridge.record import (
     varying_axes,
     write_records,
 )
+from ane_sweep.bridge.settings import TrackingSettings, read_run
 from ane_sweep.errors import TrackingError
 from ane_sweep.placement.types import Ops
 from ane_sweep.report import page
@@ -123,19 +124,19 @@ def test_a_parent_and_a_child_per_cell(logged):
 
 
 def test_the_own_database_can_be_made_before_anything_is_logged(tmp_path):
-    make_ready({"enabled": True, "uri": None}, tmp_path)
+    make_ready(TrackingSettings(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]
 
 
 @pytest.mark.parametrize("settings", [{"enabled": False, "uri": None}, {"enabled": True, "uri": "http://127.0.0.1:9"}])
 def test_no_database_is_made_for_a_sweep_that_logs_elsewhere_or_nowhere(settings, tmp_path):
-    make_ready(settings, tmp_path)
+    make_ready(TrackingSettings(**settings), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_takes_no_database_is_for_the_log_to_complain_of(tmp_path):
     (tmp_path / "file").touch()
-    make_ready({"enabled": True, "uri": None}, tmp_path / "file")
+    make_ready(TrackingSettings(), tmp_path / "file")
 
 
 def test_every_axis_is_a_param_of_a_cell_and_the_varying_ones_are_marked(logged):
@@ -588,7 +589,7 @@ def run_with_secret(request, tmp_path):
         "resume": None, "nightly": {"enabled": False},
         "tracking": {"enabled": True, "uri": request.param, "experiment": "e", "ui": request.param},
     }  # fmt: skip
-    folder = open_run(tmp_path, plan, command, settings).folder
+    folder = open_run(tmp_path, plan, command, read_run(settings)).folder
     write_records(folder, [make(folder.name, 0)])
     return tmp_path, (folder / "run.json").read_text(), request.param
 
@@ -608,7 +609,7 @@ def test_log_goes_where_mlflow_is_told_to_unless_the_sweep_or_the_command_says_o
     plan = SimpleNamespace(key="k", axes=[], cells=[])
     for name, own in (("none", None), ("own", "http://its.own:6")):
         settings = {"enabled": True, "uri": own, "experiment": "e", "ui": None}
-        run = open_run(tmp_path / name, plan, [], {"resume": None, "nightly": {"enabled": False}, "tracking": settings})
+        run = open_run(tmp_path / name, plan, [], read_run({"tracking": settings}))
         write_records(run.folder, [make(run.stamp, 0)])
     assert main(["log", f"out={tmp_path / 'none'}"]) == main(["log", f"out={tmp_path / 'own'}"]) == 0
     assert main(["log", f"out={tmp_path / 'none'}", "uri="]) == 0

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Protocol
 
 from ane_sweep.bridge.executors import EXECUTORS
 from ane_sweep.bridge.plan import Outcome, Plan
+from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.runner.task_runner import Display
 from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run
@@ -19,7 +20,7 @@ class Execute(Protocol):
         plan: Plan,
         run: Run,
         store: Store,
-        settings: dict[str, Any],
+        settings: RunSettings,
         display: Display,
         budget: int,
         outcomes: dict[str, Outcome] | None = None,
@@ -31,7 +32,7 @@ class Execute(Protocol):
         outcomes   of tasks that are done already; new ones are added to it
         meanwhile  work for this process while others prepare, if this machine prepares; it ends before the first timing
 
-        No task begins after settings["budget_minutes"]: the rest is skipped.
+        No task begins after settings.budget_minutes: the rest is skipped.
         """
 
 

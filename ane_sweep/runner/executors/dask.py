@@ -22,12 +22,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from queue import Empty
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ane_sweep.bridge.executors import Executor
 from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.protocol import Interrupted
 from ane_sweep.bridge.record import StageStatus
+from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.bridge.task import Task
 from ane_sweep.fleet import link
 from ane_sweep.runner.children import stop_on_signals
@@ -52,7 +53,7 @@ class DaskExecutor:
     """Decides about all tasks of a sweep in one thread. Slow work runs in `pool`; its results come back through `calls`."""
 
     plan: Plan
-    settings: dict[str, Any]
+    settings: RunSettings
     display: Display
     collector: ResultCollector
     address: str
@@ -65,11 +66,11 @@ class DaskExecutor:
         tasks = list(self.plan.tasks.values())
         self.queue, self.rules = ReadyQueue(tasks, self.collector.runner.outcomes), PlacementRules(tasks)
         self.retries = RetryPolicy(f"{self.collector.run.stamp}-{random.SystemRandom().getrandbits(32):08x}")
-        self.connection = SchedulerConnection(self._open_session, self.address, self.settings["executor"]["wait_s"])
+        self.connection = SchedulerConnection(self._open_session, self.address, self.settings.executor.wait_s)
 
     def run(self) -> None:
         """Run until every task has its outcome. Raises Interrupted."""
-        with ThreadPoolExecutor(max(2, self.settings["lanes"])) as self.pool:
+        with ThreadPoolExecutor(max(2, self.settings.lanes)) as self.pool:
             self.connection.open()
             try:
                 for key in self.queue.list_ready():
@@ -290,19 +291,19 @@ def execute(
     plan: Plan,
     run: Run,
     store: Store,
-    settings: dict[str, Any],
+    settings: RunSettings,
     display: Display,
     budget: int,
     outcomes: dict[str, Outcome] | None = None,
     meanwhile: Callable[[], None] | None = None,
 ) -> dict[str, Outcome]:
     """Run a plan on a fleet (see `Execute`). `meanwhile` is not called: this machine collects results as they come."""
-    address, certificates = link.settings(settings["executor"])
-    minutes = settings["budget_minutes"]
+    address, certificates = link.settings(settings.executor)
+    minutes = settings.budget_minutes
     runner = TaskRunner(
         plan, run, store, display, budget,
         threads=1,
-        gate=TimingGate(**settings["gate"], tell=display.say),
+        gate=TimingGate(**vars(settings.gate), tell=display.say),
         outcomes={} if outcomes is None else outcomes,
         deadline=None if minutes is None else time.monotonic() + 60 * minutes,
     )  # fmt: skip

@@ -4,12 +4,12 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import joblib
 
 from ane_sweep.bridge.executors import Executor
 from ane_sweep.bridge.plan import Outcome, Plan
+from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.runner.children import stop_on_signals
 from ane_sweep.runner.gate import TimingGate
 from ane_sweep.runner.slots import SlotQueue, order_in_rounds
@@ -26,26 +26,26 @@ def execute(
     plan: Plan,
     run: Run,
     store: Store,
-    settings: dict[str, Any],
+    settings: RunSettings,
     display: Display,
     budget: int,
     outcomes: dict[str, Outcome] | None = None,
     meanwhile: Callable[[], None] | None = None,
 ) -> dict[str, Outcome]:
     """Run a plan on this machine (see `Execute`). Of a time budget, preparation may use 70 %."""
-    slots, minutes, began = settings["lanes"], settings["budget_minutes"], time.monotonic()
+    slots, minutes, began = settings.lanes, settings.budget_minutes, time.monotonic()
     runner = TaskRunner(
         plan, run, store, display, budget,
         threads=max(1, (os.cpu_count() or 1) // slots),
-        gate=TimingGate(**settings["gate"], tell=display.say),
+        gate=TimingGate(**vars(settings.gate), tell=display.say),
         outcomes={} if outcomes is None else outcomes,
         deadline=None if minutes is None else began + _PREPARING_SHARE * 60 * minutes,
     )  # fmt: skip
     todo = [task for task in plan.tasks.values() if task.key not in runner.outcomes]
     # Without a time budget the longest chain goes first; with one, the plan's order, which begins with what tells most.
     queue = SlotQueue([task for task in todo if not task.alone], runner.outcomes, budget, longest_first=minutes is None)
-    if settings["store"] is not None:
-        runner.shared = open_shared(settings["store"], display.say, stop=runner.stop)
+    if settings.store is not None:
+        runner.shared = open_shared(settings.store, display.say, stop=runner.stop)
     with runner.fork_servers, stop_on_signals(runner.stop, runner.fork_servers):
         background = threading.Thread(target=meanwhile)
         background.start()

@@ -1,14 +1,18 @@
-"""${seq_len} and its like, followed without OmegaConf, which takes 7 ms a configuration."""
+"""Short forms of words and values, expanded without OmegaConf: `executor=dask`, `chips=m1,m4`, `${seq_len}`."""
 
 import re
 from collections.abc import Iterator
-from typing import Any
+
+from ane_sweep.placement import chips
 
 _PLAIN = re.compile(r"\$\{[A-Za-z_]\w*(\.\w+)*\}")  # a reference to one key, from the root
 
 
-def follow(config: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a copy with every reference to one key looked up, or None if a reference is more than that."""
+def follow(config: dict[str, object]) -> dict[str, object] | None:
+    """Return a copy with every reference to one key looked up, or None if a reference is more than that.
+
+    OmegaConf takes 7 ms a configuration for the same.
+    """
     found = list(_interpolations(config))
     if not all(_PLAIN.fullmatch(text) for *_, text in found):
         return None
@@ -39,3 +43,19 @@ def _with(node: object, values: dict[tuple[str, ...], object], path: tuple[str, 
     if isinstance(node, dict):
         return {key: _with(value, values, (*path, key)) for key, value in node.items()}
     return values.get(path, node)
+
+
+def name_chips(named: object) -> object:
+    """Return `chips` as a list of chips' own names, each once: one name is a list of it, a device's name is its chip's."""
+    listed = [named] if isinstance(named, str) and "${" not in named else named
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        return named  # which the schema refuses, or an interpolation
+    known = [chips.canonical(name) for name in listed]
+    return list(dict.fromkeys(known)) if known != listed else listed
+
+
+def expand_short_key(word: str) -> str:
+    """Expand `executor=dask`, short for `executor.name=dask`, and `chips=m1,m4`, short for a list."""
+    if re.fullmatch(r"chips=[\w -]+(,[\w -]+)+", word):
+        return f"chips=[{word.removeprefix('chips=')}]"
+    return f"executor.name={word.removeprefix('executor=')}" if word.startswith("executor=") else word
