@@ -103,7 +103,7 @@ class Record:
     to), `observed` (cpu, gpu, ane or null), `verdict_reasons` (sentences), and `evidence`, what the second pass found: of
     each source `measured` or why not, `predictions`, `findings` of the system log (verdict.py, stages/evidence.py).
     `ane_compiled`: the programs that Core ML made for the Neural Engine, where they could be read: files, targets, tasks,
-    and ops a task as `planned` and as `predicted` (worker/coreml/compiled.py).
+    and ops a task as `planned` and as `predicted` (worker/programs/mlprogram/place.py).
     `throughput`: {inputs, distinct, order, warmup} where many inputs were predicted in a row.
     `grown_blocks`: blocks that were not converted themselves (worker/grow/); 0 where all were.
     """

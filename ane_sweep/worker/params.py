@@ -5,6 +5,7 @@ from typing import TypeVar
 import msgspec
 
 from ane_sweep.bridge import conversion
+from ane_sweep.bridge.programs import DEFAULT
 from ane_sweep.errors import StageError
 
 P = TypeVar("P", bound="Params")
@@ -28,6 +29,31 @@ class Model(Params, frozen=True):
     task: str = ""
     family: str = ""
     arch: dict[str, object] = {}
+
+
+class ProgramParams(Params, frozen=True, kw_only=True):
+    """Parameters of every stage that calls parts of a program kind: the kind, a folder of worker/programs/."""
+
+    program: str = DEFAULT
+
+
+class ConvertParams(ProgramParams, frozen=True):
+    """Parameters of a conversion: the model, its OS, its precision, and patterns of ops of an fp16 program that stay in fp32."""
+
+    model: Model
+    target: str
+    compute: str
+    fp32_ops: list[str] = []
+
+
+class CoreMLParams(ProgramParams, frozen=True):
+    """Parameters with which Core ML loads a program. `identity` (a digest) and `chip` are those of a connected device."""
+
+    compute_units: str = "all"
+    host: str = ""
+    device: str = "local"
+    identity: str = ""
+    chip: str = ""
 
 
 class Texts(Params, frozen=True):

@@ -20,7 +20,7 @@ from ane_sweep.bridge import recipes
 from ane_sweep.worker.compress import settings, streaming
 from ane_sweep.worker.compress.palettes import Group, Palettes
 from ane_sweep.worker.compress.settings import Resolved, Weight
-from ane_sweep.worker.conversion.packages import count_float_numbers
+from ane_sweep.worker.programs.mlprogram.size import count_float_numbers
 
 Keep = Callable[[np.ndarray], np.ndarray]
 PRUNED, TABLE = "_sparsified", "_palettized"  # what coremltools adds to the name of a constant that it compresses

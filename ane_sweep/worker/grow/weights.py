@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 from ane_sweep.mil.weights import ALIGNMENT, BlobFile, BlobWriter, blob_values
-from ane_sweep.worker.conversion import packages
 from ane_sweep.worker.grow import recipes, repeats
 from ane_sweep.worker.grow.program import Plan
 from ane_sweep.worker.grow.proof import Differing
 from ane_sweep.worker.grow.repeats import Repeat
 from ane_sweep.worker.grow.sequence import Placed, Unlike
+from ane_sweep.worker.programs.mlprogram import size as packages
 
 _CODES = {"float16": 1, "float32": 2}
 _SHARED = 100  # coremltools merges equal constants of this many numbers or more,

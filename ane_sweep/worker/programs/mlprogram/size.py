@@ -1,4 +1,4 @@
-"""Sizes of packages and programs that coremltools wrote, and removal of what it leaves to chance."""
+"""Sizes of packages that coremltools wrote, and removal of what it leaves to chance."""
 
 import json
 import uuid
@@ -9,14 +9,14 @@ MLMODEL = Path("Data", "com.apple.CoreML", "model.mlmodel")
 WEIGHTS = Path("Data", "com.apple.CoreML", "weights", "weight.bin")
 
 
-def measure_bytes(package: Path) -> int:
+def measure_bytes(program: Path) -> int:
     """Return the bytes of a package on disk."""
-    return sum(path.stat().st_size for path in package.rglob("*") if path.is_file())
+    return sum(path.stat().st_size for path in program.rglob("*") if path.is_file())
 
 
-def compute_bits_per_weight(package: Path, numbers: int) -> float:
+def compute_bits_per_weight(program: Path, numbers: int) -> float:
     """Return the bits of the weight file (tables, scales, masks, alignment included) per dense number."""
-    path = package / WEIGHTS
+    path = program / WEIGHTS
     return 8 * path.stat().st_size / numbers if path.exists() and numbers else 0.0
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ane_sweep.errors import StageError
-from ane_sweep.worker.conversion import hints
+from ane_sweep.worker.programs.mlprogram import hints
 
 KIND = "ane_sweep_assign"
 _FILLS = ("copy_", "fill_", "zero_")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ane_sweep.worker.conversion import assignments
+from ane_sweep.worker.programs.mlprogram import assignments
 
 if TYPE_CHECKING:
     import numpy as np
