@@ -272,7 +272,7 @@ def test_one_more_kind_of_program_is_converted_scored_and_timed(house):
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_a_kind_of_program_has_the_functions_that_stages_call(kind):
     protocols = {"convert": programs.Converter, "size": programs.Sizer, "compress": programs.Compressor,
-                 "calibrate": programs.Calibrator, "compile": programs.Compiler, "place": programs.Placer}  # fmt: skip
+                 "calibrate": programs.Calibrator, "compile": programs.ProgramCompiler, "place": programs.Placer}  # fmt: skip
     folder = PACKAGE / "worker" / "programs" / kind
     assert {part for stage in ALL.values() for part in stage.parts} == protocols.keys()
     assert {"convert", "size"} <= {path.stem for path in folder.glob("*.py")}

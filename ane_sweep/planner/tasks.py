@@ -127,10 +127,6 @@ class Chain:
         self.tasks.append(task)
         return task
 
-    def offers(self, stage: str) -> bool:
-        """Return True if the programs that the runtime executes can go through a stage."""
-        return offers(RUNTIMES[self.runtime].program, stage)
-
     def _no_coreml(self) -> str | None:
         place = self.shared.place
         return place.no_coreml if place else apple.no_coreml()
@@ -221,7 +217,7 @@ def _finished(chain: Chain, program: Task, reference: Task) -> Task:
     cell, precision = chain.cell, chain.cell.precision_options
     if (recipe := recipes.canonical(precision["weights"])) is not None:
         program = _add_compression(chain, recipe, program, reference)
-    if chunking.is_cut(cell) and chain.offers("chunk"):
+    if chunking.is_cut(cell) and offers(RUNTIMES[chain.runtime].program, "chunk"):
         work = chunking.BISECT_WORK if cell.pipeline == "bisect" else 1
         program = chain.add("chunk", chunking.params(cell), {"program": program}, loaded=work)
     return program
@@ -242,16 +238,17 @@ def _add_placement(chain: Chain, program: Task) -> Task | None:
     asked = {"chips": shared.chips, "compute_units": cell.compute_units}
     if measured := here.digest(shared.chips):  # what `ane-sweep calibrate` found on this machine
         asked["measured"] = measured
-    if chain.offers("predict"):
+    kind = RUNTIMES[chain.runtime].program
+    if offers(kind, "predict"):
         chain.add("predict", asked, {"program": program})
-    if not chain.offers("compile"):
+    if not offers(kind, "compile"):
         return None
     params: dict[str, Any] = {"host": shared.host, "compiler": cell.compiler, "device": cell.device}
     if cell.compiler == "coremlc":
         params["xcode"] = shared.place.xcode if shared.place else apple.xcode()
     compiled = chain.add("compile", params, {"program": program})
     upstream = {"program": program, "compiled": compiled}
-    if chain.offers("place"):
+    if offers(kind, "place"):
         chain.add("place", _on_coreml(chain), upstream)
     return compiled
 

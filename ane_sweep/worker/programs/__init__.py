@@ -5,7 +5,7 @@
     KIND/size.py      a Sizer: measures a program
     KIND/compress.py  a Compressor: compresses its weights
     KIND/calibrate.py a Calibrator: measures what some recipes need before
-    KIND/compile.py   a Compiler: compiles it for this machine
+    KIND/compile.py   a ProgramCompiler: compiles it for this machine
     KIND/place.py     a Placer: asks the toolchain where each op would run
     KIND/run.py       a runtime of the kind's name, with RUNTIME as in runtimes/ and `program` its kind; further runtimes
                       of a kind are modules of runtimes/
@@ -35,7 +35,7 @@ Facts = dict[str, int | str]
 
 
 @dataclass(frozen=True)
-class Job:
+class ConversionJob:
     """One function to convert: a module, its ports and states, and the settings."""
 
     module: "nn.Module"
@@ -61,7 +61,7 @@ class Compressed:
     numbers: int
 
 
-class Row(TypedDict, total=False):
+class PlannedOp(TypedDict, total=False):
     """One op of a plan.
 
     name (its first output), op_type, cost, preferred unit ("cpu", "gpu", "ane") or None, and the supported ones; the
@@ -89,17 +89,17 @@ class Held(TypedDict):
     left: list[str]
 
 
-class Planned(TypedDict):
+class ProgramPlan(TypedDict):
     """The plan of one compiled program: its ops in order, and what was compiled for it."""
 
-    rows: list[Row]
+    rows: list[PlannedOp]
     compiled: Held
 
 
 class Converter(Protocol):
     """Part `convert`."""
 
-    def convert(self, jobs: Mapping[str, Job], target: Path) -> Facts:
+    def convert(self, jobs: Mapping[str, ConversionJob], target: Path) -> Facts:
         """Write a program of one function, or of several by name. Return facts: ops, parameter_bytes, numbers.
 
         `numbers` counts the floating-point numbers of its weights; a kind may add facts, as grown_blocks. The module's
@@ -132,18 +132,18 @@ class Calibrator(Protocol):
 
     def measure_sensitivity(
         self, program: Path, samples: "list[dict[str, np.ndarray]]", valid: "np.ndarray", wanted: SensitivityParams
-    ) -> "Sensitivity":
+    ) -> "SensitivityCurve":
         """Return the outputs' error for each weight at each width; `valid` marks the positions that count."""
         ...
 
 
-class Sensitivity(TypedDict):
+class SensitivityCurve(TypedDict):
     """As calibrate.py of the kind measures it. `curve`: what mixes of widths cost and give, for the facts."""
 
     curve: list[dict[str, object]]
 
 
-class Compiler(Protocol):
+class ProgramCompiler(Protocol):
     """Part `compile`. `program` is the folder of the artifact."""
 
     def compile_programs(self, program: Path, out: Path, compiler: str) -> str | None:
@@ -154,12 +154,12 @@ class Compiler(Protocol):
 class Placer(Protocol):
     """Part `place`."""
 
-    def plan(self, params: dict[str, object], inputs: Mapping[str, Path], keep: Path) -> list[Planned]:
+    def plan(self, params: dict[str, object], inputs: Mapping[str, Path], keep: Path) -> list[ProgramPlan]:
         """Return the plan of each program and function, in the order they run; files that were compiled go to `keep`."""
         ...
 
     def describe_compiled(
-        self, plans: Sequence[Planned], folder: Path, summary: Placement, program: Path
+        self, plans: Sequence[ProgramPlan], folder: Path, summary: Placement, program: Path
     ) -> dict[str, object]:
         """Return facts of the compiled files for the record; `tasks` is their number, or None if unknown."""
         ...

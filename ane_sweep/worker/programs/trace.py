@@ -8,14 +8,14 @@ the plan's cost, as if the whole plan took one millisecond. The args of each eve
 from collections.abc import Sequence
 
 from ane_sweep.bridge.figures import Placement
-from ane_sweep.worker.programs import Row
+from ane_sweep.worker.programs import PlannedOp
 
 NAME = "plan.trace.json"
 _THREADS = {"cpu": 1, "gpu": 2, "ane": 3}
 _WHOLE_US = 1000.0
 
 
-def build_events(table: Sequence[Row], summary: Placement) -> dict[str, object]:
+def build_events(table: Sequence[PlannedOp], summary: Placement) -> dict[str, object]:
     """Return the trace of a plan's rows; rows without a unit are left out."""
     placed = [row for row in table if row["preferred"] is not None]
     total = sum(row["cost"] for row in placed) or 1.0
@@ -47,11 +47,11 @@ def build_events(table: Sequence[Row], summary: Placement) -> dict[str, object]:
     return {"traceEvents": found, "displayTimeUnit": "ms", "otherData": about}
 
 
-def _name_program(row: Row) -> str:
+def _name_program(row: PlannedOp) -> str:
     return " ".join(part for part in (row["chunk"] or "model", row.get("part"), row["function"]) if part)
 
 
-def _measure_length(row: Row, total: float) -> tuple[float, str]:
+def _measure_length(row: PlannedOp, total: float) -> tuple[float, str]:
     estimate = (row.get("estimated_ms") or {}).get(row.get("backend") or "")
     if estimate is not None:
         return 1000.0 * estimate, "estimated by Core ML's compiler"

@@ -49,7 +49,7 @@ class Copies(Runtime):
     def __init__(self, loaded: list[Runtime], load_s: list[float], clock: Callable[[], float]):
         self.loaded, self.load_s, self.clock = loaded, load_s, clock
         self.calls_s: list[list[float]] = [[] for _ in loaded]
-        self.realised: dict[str, Any] = {**loaded[0].realised, "copies": len(loaded)}
+        self.realised: dict[str, object] = {**loaded[0].realised, "copies": len(loaded)}
         self.parts, self.part = len(loaded), "copy"
 
     @property

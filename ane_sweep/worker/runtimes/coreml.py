@@ -66,7 +66,7 @@ class CoreMLRuntime(Runtime):
         self.parts = len(self._models)
         self.reset()
         loaded_from = "package" if compiled is None else "compiled"
-        self.realised: dict[str, Any] = {**self._chain.realised, "loaded_from": loaded_from, "device": "local"}
+        self.realised: dict[str, object] = {**self._chain.realised, "loaded_from": loaded_from, "device": "local"}
 
     def reset(self) -> None:
         """Set the states to zeros for a new sequence. Stateless programs have nothing to reset."""

@@ -16,7 +16,7 @@ from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import Unavailable
 from ane_sweep.machine import apple
 from ane_sweep.worker import params, programs
-from ane_sweep.worker.programs import Compiler
+from ane_sweep.worker.programs import ProgramCompiler
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
@@ -26,10 +26,11 @@ STAGE = Stage(
 )  # fmt: skip
 
 
-class Params(params.ProgramParams, frozen=True):
+class Params(params.HostParams, frozen=True, kw_only=True):
     """Parameters of this stage; see the module's docstring."""
 
     compiler: Literal["coremltools", "coremlc"]
+    xcode: str | None = None
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
@@ -37,8 +38,8 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     if reason := apple.no_coreml():
         raise Unavailable(reason)
     settings, began = Params.read(params), time.perf_counter()
-    part: Compiler = programs.part(settings.program, "compile")
+    part: ProgramCompiler = programs.part(settings.program, "compile")
     version = part.compile_programs(inputs["program"], out, settings.compiler)
     seconds = time.perf_counter() - began
-    realised = {"compiler": settings.compiler, "compiler_version": version}
+    realised: dict[str, object] = {"compiler": settings.compiler, "compiler_version": version}
     return StageResult([Metric("compile_s", seconds, "s", source=settings.compiler)], realised)

@@ -19,7 +19,7 @@ from ane_sweep.errors import StageError
 from ane_sweep.worker import programs
 from ane_sweep.worker.models import _build
 from ane_sweep.worker.params import ConvertParams
-from ane_sweep.worker.programs import Converter, Job, Sizer
+from ane_sweep.worker.programs import ConversionJob, Converter, Sizer
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
@@ -47,10 +47,10 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     module, ports = _build.build(params, inputs, settings.variant, lazy=True)
     functions = getattr(module, "functions", None)
     if functions is None:
-        jobs = {"main": Job(module, ports(), {}, settings, options)}
+        jobs = {"main": ConversionJob(module, ports(), {}, settings, options)}
     else:
         jobs = {
-            name: Job(functions[name], ports(function=name), module.states, settings, options)
+            name: ConversionJob(functions[name], ports(function=name), module.states, settings, options)
             for name in (PREFILL, DECODE)
         }
     target = out / programs.name_file(settings.program)

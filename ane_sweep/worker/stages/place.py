@@ -20,7 +20,7 @@ from ane_sweep.errors import Unavailable
 from ane_sweep.machine import apple, host
 from ane_sweep.placement.path import count_segments
 from ane_sweep.worker import params, programs
-from ane_sweep.worker.programs import Placer, Row, trace
+from ane_sweep.worker.programs import Placer, PlannedOp, trace
 from ane_sweep.worker.stages import StageResult
 from ane_sweep.worker.timing.parts import COSTLY
 
@@ -59,11 +59,11 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     metrics += [planned("segments", summary.segments), planned("transitions", summary.transitions)]
     if isinstance(tasks := compiled["tasks"], (int, float)):
         metrics.append(Metric("ane_tasks", tasks, "1", kind="planned", source="compiled program (hwx)"))
-    realised = {"ane_compiled": compiled, "planned_costs": rank_costs(table)}
+    realised: dict[str, object] = {"ane_compiled": compiled, "planned_costs": rank_costs(table)}
     return StageResult(metrics, realised=realised, placement=[summary])
 
 
-def rank_costs(table: list[Row]) -> dict[str, object]:
+def rank_costs(table: list[PlannedOp]) -> dict[str, object]:
     """Return the ops with the largest shares of the cost in Core ML's plan."""
     total = sum(row["cost"] for row in table) or 1.0
     chunks = list(dict.fromkeys(row["chunk"] for row in table))
@@ -76,7 +76,7 @@ def rank_costs(table: list[Row]) -> dict[str, object]:
     return {"kind": "planned", "source": "MLComputePlan", "ops": ops}
 
 
-def summarise(table: Sequence[Row], chip: str, compute_units: str) -> Placement:
+def summarise(table: Sequence[PlannedOp], chip: str, compute_units: str) -> Placement:
     """Return the record's placement entry. Raises Unavailable if no op has a device."""
     placed = [row for row in table if row["preferred"] is not None]
     if not placed:
@@ -105,25 +105,25 @@ def summarise(table: Sequence[Row], chip: str, compute_units: str) -> Placement:
     )
 
 
-def _summarise_part(rows: Sequence[Row], chunk: str | None, function: str | None) -> Part:
+def _summarise_part(rows: Sequence[PlannedOp], chunk: str | None, function: str | None) -> Part:
     segments, transitions = count_segments([str(row["preferred"]) for row in rows])
     return Part(chunk, _count_ops(rows), _sum_shares(rows), segments, transitions, function)
 
 
-def _count_ops(rows: Sequence[Row]) -> Ops:
+def _count_ops(rows: Sequence[PlannedOp]) -> Ops:
     return Ops(**{unit: sum(row["preferred"] == unit for row in rows) for unit in UNITS}, total=len(rows))
 
 
-def _sum_shares(rows: Sequence[Row]) -> Shares:
+def _sum_shares(rows: Sequence[PlannedOp]) -> Shares:
     total = sum(row["cost"] for row in rows) or 1.0
     costs = {unit: sum(row["cost"] for row in rows if row["preferred"] == unit) for unit in UNITS}
     return Shares(**{unit: cost / total for unit, cost in costs.items()})
 
 
-def group_reasons(rows: Sequence[Row]) -> list[Reason]:
+def group_reasons(rows: Sequence[PlannedOp]) -> list[Reason]:
     """Return the reasons why ops are not planned for the Neural Engine, in the compiler's words, most costly first."""
     total = sum(row["cost"] for row in rows) or 1.0
-    groups: dict[str, list[Row]] = defaultdict(list)
+    groups: dict[str, list[PlannedOp]] = defaultdict(list)
     for row in rows:
         if row["preferred"] != "ane":
             refused = row.get("why_not_ane") or ("ane" not in row["supported"] and "not among the supported units")

@@ -33,6 +33,7 @@ class Params(params.Params, frozen=True):
 
     chips: list[str]
     compute_units: str
+    measured: str | None = None
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:

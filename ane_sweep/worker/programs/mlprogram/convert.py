@@ -21,20 +21,20 @@ from ane_sweep.worker import grow, memory
 from ane_sweep.worker.models import _classes, _half
 from ane_sweep.worker.models._cache import select_present
 from ane_sweep.worker.models._ports import Port, Ports
-from ane_sweep.worker.programs import Facts, Job
+from ane_sweep.worker.programs import ConversionJob, Facts
 from ane_sweep.worker.programs.mlprogram import hints, size, torch_ops
 from ane_sweep.worker.programs.mlprogram.precision import Fp32Ops, build_pipeline, choose_precision
 from ane_sweep.worker.programs.mlprogram.shortcuts import take_shortcuts
 
 
-def convert(jobs: Mapping[str, Job], target: Path) -> Facts:
+def convert(jobs: Mapping[str, ConversionJob], target: Path) -> Facts:
     """Write a package with a function for each job; the same jobs give the same bytes. See programs/__init__.py."""
     facts = _convert_functions(jobs, target) if len(jobs) > 1 else _convert(jobs["main"], target)
     size.make_deterministic(target)
     return facts
 
 
-def _convert_functions(jobs: Mapping[str, Job], package: Path) -> Facts:
+def _convert_functions(jobs: Mapping[str, ConversionJob], package: Path) -> Facts:
     """Convert each function by itself and join them with coremltools, which keeps one copy of equal weights.
 
     The default is decode, which is called for every token. The facts are decode's, and `ops_prefill`.
@@ -52,7 +52,7 @@ def _convert_functions(jobs: Mapping[str, Job], package: Path) -> Facts:
     return facts
 
 
-def _convert(job: Job, package: Path) -> Facts:
+def _convert(job: ConversionJob, package: Path) -> Facts:
     """Convert one function to `package` and return its facts; grown from a few of its blocks if that gives the same bytes."""
     module = job.module
 
@@ -80,7 +80,7 @@ def _convert(job: Job, package: Path) -> Facts:
         return plain(package).facts | {"not_grown": why}
 
 
-def _convert_plainly(job: Job, package: Path) -> grow.Converted:
+def _convert_plainly(job: ConversionJob, package: Path) -> grow.Converted:
     with hints.explain_failures(), torch_ops.register_ops() if job.is_own else nullcontext():
         program = _to_program(_trace(job.module, job.ports, job.options), job, package)
     ops, parameter_bytes = _count_ops(program)
@@ -113,7 +113,7 @@ def _make_examples(module: torch.nn.Module, ports: Ports, options: building.Opti
     )
 
 
-def _to_program(traced: torch.jit.ScriptModule, job: Job, package: Path) -> Program:
+def _to_program(traced: torch.jit.ScriptModule, job: ConversionJob, package: Path) -> Program:
     """Convert and write `package`; return coremltools' in-memory program."""
     options, ports, compute = job.options, job.ports, job.settings.compute
     wide = Fp32Ops(options.norm, job.settings.fp32_ops, options.mask_dtype == "fp32")
@@ -152,7 +152,7 @@ def _to_program(traced: torch.jit.ScriptModule, job: Job, package: Path) -> Prog
     return program
 
 
-def _configure_classifier(job: Job) -> ct.ClassifierConfig:
+def _configure_classifier(job: ConversionJob) -> ct.ClassifierConfig:
     (output,) = job.ports.outputs
     return ct.ClassifierConfig(
         _classes.class_names(job.settings.model.arch, output.shape[-1]),

@@ -21,7 +21,7 @@ from ane_sweep.mil import analytics, identity, package
 from ane_sweep.placement import chips, judge, predict
 from ane_sweep.placement.compiled import compare_with_tasks
 from ane_sweep.worker.params import CoreMLParams, Params
-from ane_sweep.worker.programs import Held, Planned, Row
+from ane_sweep.worker.programs import Held, PlannedOp, ProgramPlan
 from ane_sweep.worker.programs.mlprogram.compile import compile_one
 from ane_sweep.worker.programs.mlprogram.steps import run_with_own_cache
 from ane_sweep.worker.runtimes import _remote, coreml
@@ -46,7 +46,7 @@ class PlanRequest(Params, frozen=True):
     keep: str = ""
 
 
-def plan(params: dict[str, object], inputs: Mapping[str, Path], keep: Path) -> list[Planned]:
+def plan(params: dict[str, object], inputs: Mapping[str, Path], keep: Path) -> list[ProgramPlan]:
     """Plan each program and function in a step of its own, in the order they run."""
     found = []
     programs = package.program_paths(inputs["program"])
@@ -59,7 +59,7 @@ def plan(params: dict[str, object], inputs: Mapping[str, Path], keep: Path) -> l
                 __name__, "plan_step", what, home,
                 program=str(path), chunk=chunk, function=function, params=params, keep=str(keep),
             )  # fmt: skip
-            found.append(conversion.convert(made, Planned))
+            found.append(conversion.convert(made, ProgramPlan))
     return found
 
 
@@ -78,7 +78,7 @@ def _list_functions(program: Path, compiled: Path) -> list[tuple[str | None, Pat
     return found
 
 
-def plan_step(values: dict[str, object]) -> Planned:
+def plan_step(values: dict[str, object]) -> ProgramPlan:
     """Return the plan of one compiled program, with the compiler's notes; runs in a process of its own."""
     request, begun = PlanRequest.read(values), time.time()
     units, home = request.params.compute_units, Path(request.home)
@@ -92,14 +92,14 @@ def plan_step(values: dict[str, object]) -> Planned:
     held: Held = {"files": copied.files, "left": copied.skipped}
     if plan is None:
         return {"rows": [], "compiled": held}
-    rows: list[Row] = [
+    rows: list[PlannedOp] = [
         {"chunk": request.chunk, **row} for row in list_plan_rows(plan.model_structure, plan, request.function)
     ]
     notes = [note for path in analytics.find_files(home) for note in analytics.read(path)]
     return {"rows": add_notes(rows, notes), "compiled": held}
 
 
-def list_plan_rows(structure: "MLModelStructure", plan: "MLComputePlan", wanted: str | None = None) -> list[Row]:
+def list_plan_rows(structure: "MLModelStructure", plan: "MLComputePlan", wanted: str | None = None) -> list[PlannedOp]:
     """Return a row for each op of an MLModelStructure in file order, blocks inside ops after their op.
 
     function, name (its first output), op_type (without opset), preferred unit or None, supported units, cost weight.
@@ -111,7 +111,7 @@ def list_plan_rows(structure: "MLModelStructure", plan: "MLComputePlan", wanted:
         return [{**row, "part": name} for name, part in parts for row in list_plan_rows(part, plan)]
     if structure.program is None:
         raise StageError("MLComputePlan holds no ML Program; older kinds of models have no ops to place")
-    rows: list[Row] = []
+    rows: list[PlannedOp] = []
     for name, function in structure.program.functions.items():
         if wanted is None or name == wanted or len(structure.program.functions) == 1:
             rows += _list_block_rows(function.block, name, plan)
@@ -124,8 +124,8 @@ def _list_pairs(
     return list(parts.items() if isinstance(parts, Mapping) else parts)
 
 
-def _list_block_rows(block: "MLModelStructureProgramBlock", function: str, plan: "MLComputePlan") -> list[Row]:
-    rows: list[Row] = []
+def _list_block_rows(block: "MLModelStructureProgramBlock", function: str, plan: "MLComputePlan") -> list[PlannedOp]:
+    rows: list[PlannedOp] = []
     for op in block.operations:
         op_type = op.operator_name.split(".")[-1]
         if op_type.startswith("const"):  # const and constexpr_*
@@ -152,10 +152,10 @@ def name_unit(device: object) -> str | None:
     return next((_UNITS[kind.__name__] for kind in type(device).__mro__ if kind.__name__ in _UNITS), None)
 
 
-def add_notes(rows: Sequence[Row], notes: Sequence[analytics.OpNote]) -> list[Row]:
+def add_notes(rows: Sequence[PlannedOp], notes: Sequence[analytics.OpNote]) -> list[PlannedOp]:
     """Return rows with the compiler's notes on the op of the same name and type, if there are any."""
     by_name = {(note["name"], note["op_type"]): note for note in notes}
-    found: list[Row] = []
+    found: list[PlannedOp] = []
     for row in rows:
         note = by_name.get((row["name"], row["op_type"]))
         if note is not None:
@@ -169,7 +169,9 @@ def add_notes(rows: Sequence[Row], notes: Sequence[analytics.OpNote]) -> list[Ro
     return found
 
 
-def describe_compiled(plans: Sequence[Planned], folder: Path, summary: Placement, program: Path) -> dict[str, object]:
+def describe_compiled(
+    plans: Sequence[ProgramPlan], folder: Path, summary: Placement, program: Path
+) -> dict[str, object]:
     """Return files, tasks, and Neural Engine ops per task, as Core ML planned and as we predict them, for the record.
 
     `tasks` stays None unless a program was found and decoded; `left` lists the reasons for files that were not taken.
