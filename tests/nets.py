@@ -18,7 +18,7 @@ def computed(tmp_path, function, x, target="iOS18"):
     import coremltools as ct
 
     from ane_sweep import reference
-    from ane_sweep.worker.conversion import hints, torch_ops
+    from ane_sweep.worker.programs.mlprogram import hints, torch_ops
 
     module = function if isinstance(function, nn.Module) else Net(function)
     with torch.no_grad():

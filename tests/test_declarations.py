@@ -1,6 +1,7 @@
 """One declaration a thing: how many files one more of each needs, and that nobody else keeps a list of them."""
 
 import ast
+import inspect
 import json
 import shutil
 import subprocess
@@ -14,12 +15,14 @@ import yaml
 
 import ane_sweep
 from ane_sweep.bridge import declared
+from ane_sweep.bridge.programs import PROGRAMS
 from ane_sweep.bridge.runtimes import RUNTIMES, Traits, traits
 from ane_sweep.bridge.stages import ALL, STAGES, Stage
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner import options
 from ane_sweep.planner.paths import conf_dir
 from ane_sweep.terminal import IN_DOUBT
+from ane_sweep.worker import programs
 
 PACKAGE = Path(ane_sweep.__file__).parent
 TINY = (
@@ -67,6 +70,70 @@ def load(params, inputs):
     loaded.realised["runtime"] = "echo"
     return loaded
 """
+KIND = {
+    "__init__.py": """
+from ane_sweep.bridge.programs import ProgramKind
+
+PROGRAM = ProgramKind(title="TorchScript", suffix=".pt")
+""",
+    "size.py": """
+def measure_bytes(program):
+    return program.stat().st_size
+
+
+def compute_bits_per_weight(program, numbers):
+    return 8 * program.stat().st_size / numbers
+""",
+    "convert.py": """
+import json
+
+import torch
+
+from ane_sweep.worker import grow
+
+
+def convert(jobs, target):
+    job = jobs["main"]
+    examples = tuple(torch.zeros(port.shape, dtype=getattr(torch, port.dtype)) for port in job.ports.inputs)
+    with torch.no_grad(), grow.materialise_tensors(job.module):
+        traced = torch.jit.trace(job.module, examples, check_trace=False)
+        numbers = sum(tensor.numel() for tensor in job.module.state_dict().values())
+    names = [[port.name for port in ports] for ports in (job.ports.inputs, job.ports.outputs)]
+    torch.jit.save(traced, str(target), _extra_files={"names": json.dumps(names)})
+    return {"ops": 1, "parameter_bytes": 4 * numbers, "numbers": numbers}
+""",
+    "run.py": """
+import json
+
+from ane_sweep.bridge.runtimes import Traits
+from ane_sweep.worker.runtimes._runtime import Runtime
+
+RUNTIME = Traits(needs="program", program="script", measured="TorchScript here", hardware="CPU", honours=("precision",))
+
+
+def available():
+    return None
+
+
+class Script(Runtime):
+    realised = {"runtime": "script", "numerics": "fp32", "threads": 1, "compute_units": None, "chunks": 1}
+
+    def __init__(self, path):
+        import torch
+
+        extra = {"names": ""}
+        self.torch, self.module = torch, torch.jit.load(str(path), _extra_files=extra)
+        self.takes, self.gives = json.loads(extra["names"])
+
+    def predict(self, inputs):
+        made = self.module(*[self.torch.from_numpy(inputs[name]) for name in self.takes])
+        return {name: value.numpy() for name, value in zip(self.gives, made)}
+
+
+def load(params, inputs):
+    return Script(inputs["program"] / "model.pt")
+""",
+}
 EXECUTOR = """
 from ane_sweep.bridge.executors import Executor
 from ane_sweep.bridge.plan import Outcome
@@ -167,6 +234,56 @@ def test_one_more_stage_is_one_module_and_its_edge_one_more_runtime_one_module(h
         json.loads(path.read_text())["params"]["beads"] == 7
         for path in house.root.glob("out/runs/*/tasks/score-*/task.json")
     )
+
+
+def write_kind(house: House) -> None:
+    (house.root / "ane_sweep/worker/programs/script").mkdir()
+    for file, text in KIND.items():
+        house.write(f"ane_sweep/worker/programs/script/{file}", text)
+
+
+def test_one_more_kind_of_program_is_one_folder(house):
+    write_kind(house)
+    planned = house.run("plan", *TINY, "runtime=script", "precision=fp32")
+    assert "1 conversions" in planned and "1 scorings" in planned
+    assert "predictions" not in planned and "compilations" not in planned and "placements" not in planned
+    refused = house.run("plan", *TINY, "runtime=script", "precision=p4", code=(2,))
+    assert "precision=p4: TorchScript has no stage compress" in " ".join(refused.split())
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_one_more_kind_of_program_is_converted_scored_and_timed(house):
+    write_kind(house)
+    house.run(
+        *TINY, "runtime=script", "precision=fp32", "gate.wait_s=0", "out=out", code=(0, 3)
+    )  # 3: timed beside tests
+    (records,) = house.root.glob("out/runs/*/records.jsonl")
+    (record,) = map(json.loads, records.read_text().splitlines())
+    assert [stage["stage"] for stage in record["stages"]] == ["reference", "convert", "score", "latency"]
+    assert record["realised"]["runtime"] == "script"
+    metrics = {metric["name"]: metric["value"] for metric in record["metrics"]}
+    assert metrics["psnr_db"] > 100 and metrics["package_bytes"] > 0 and metrics["bits_per_weight"] > 16
+    (task,) = house.root.glob("out/runs/*/tasks/convert-*/task.json")
+    assert json.loads(task.read_text())["params"]["program"] == "script"
+    assert list(house.root.glob("out/**/model.pt"))
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_a_kind_of_program_has_the_functions_that_stages_call(kind):
+    protocols = {"convert": programs.Converter, "size": programs.Sizer, "compress": programs.Compressor,
+                 "calibrate": programs.Calibrator, "compile": programs.ProgramCompiler, "place": programs.Placer}  # fmt: skip
+    folder = PACKAGE / "worker" / "programs" / kind
+    assert {part for stage in ALL.values() for part in stage.parts} == protocols.keys()
+    assert {"convert", "size"} <= {path.stem for path in folder.glob("*.py")}
+    for part, protocol in protocols.items():
+        if (folder / f"{part}.py").is_file():
+            tree = ast.parse((folder / f"{part}.py").read_text(encoding="utf-8"))
+            made = {node.name: node.args for node in tree.body if isinstance(node, ast.FunctionDef)}
+            for name, function in vars(protocol).items():
+                if inspect.isfunction(function) and not name.startswith("_"):
+                    wanted = list(inspect.signature(function).parameters)[1:]
+                    assert [argument.arg for argument in made[name].args] == wanted, f"{part}.{name}"
 
 
 def test_one_more_family_is_one_module_and_one_yaml(house):

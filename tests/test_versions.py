@@ -49,8 +49,8 @@ def changed(tmp_path) -> Callable[..., set[str]]:
 
 def test_a_change_in_what_a_stage_uses_is_another_version_and_nothing_else_is(changed):
     assert changed("worker/stages/convert.py") == {"convert"}
-    assert {"convert", "compress", "calibrate"} <= changed("worker/conversion/packages.py")
-    assert not changed("worker/conversion/packages.py") & {"predict", "chunk", "reference", "compile"}
+    assert {"convert", "compress", "calibrate"} <= changed("worker/programs/mlprogram/size.py")
+    assert not changed("worker/programs/mlprogram/size.py") & {"predict", "chunk", "reference", "compile"}
     assert {"reference", "convert", "score torch_eager"} <= changed("worker/models/gpt2.py"), (
         "the family that was asked for"
     )

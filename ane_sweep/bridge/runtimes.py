@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ane_sweep.bridge import declared, plugins
 from ane_sweep.bridge.declared import Declared
+from ane_sweep.bridge.programs import DEFAULT, PACKAGE
 from ane_sweep.errors import ConfigError
 
 
@@ -16,6 +17,7 @@ class Traits:
     """One runtime, as planner, runner and reports see it.
 
     needs       packages to execute, or a checkpoint for a torch module
+    program     the kind of program that it executes: a folder of worker/programs/
     measured    what its latency is measured on, for people; `{chip}` is the host's
     hardware    whose that is: "Apple", or this host's "CPU", "NVIDIA GPU" ...
     honours     the axes that change what it runs
@@ -40,6 +42,7 @@ class Traits:
     cannot: str = ""
     asks: tuple[str, ...] = ()
     warm: tuple[str, ...] = ()
+    program: str = DEFAULT
 
 
 class Runtimes(Declared[Traits]):
@@ -47,6 +50,8 @@ class Runtimes(Declared[Traits]):
 
     def __init__(self) -> None:
         super().__init__("ane_sweep.worker.runtimes", "RUNTIME", Traits)
+        own = sorted(declared.folder(PACKAGE).glob("*/run.py"))  # a program kind's runtime, of the kind's name
+        self.update({path.parent.name: declared.read(path, self.literal, Traits) for path in own})
         self.ours, self.broken = tuple(self), dict[str, str]()
         for name, one in plugins.usable("runtimes", self.ours).items():
             try:
@@ -63,6 +68,11 @@ class Runtimes(Declared[Traits]):
         if said := self.problem(name):
             raise ConfigError(said)
         return super().__missing__(name)
+
+    def module_of(self, name: str) -> str:
+        """Return the module of a runtime of ours."""
+        own = f"{PACKAGE}.{name}"
+        return f"{own}.run" if (declared.folder(own) / "run.py").is_file() else f"{self.package}.{name}"
 
     def plugin_of(self, name: str) -> plugins.Plugin | None:
         """Return the plug-in that brings a runtime; None for a runtime of ours. Raises ConfigError if the plug-in is broken."""

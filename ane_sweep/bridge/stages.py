@@ -41,6 +41,8 @@ class Stage:
     holds        how much of a model of families it holds at once, which the estimate of memory knows: all of it, "few blocks"
                  (worker/grow/) or "a layer" (worker/models/_turns.py)
     ignores      modules that its code reaches and that decide nothing of its result
+    parts        parts of a program kind that it calls: modules of the kind's folder (worker/programs/)
+    packages     it reads programs as packages, through mil/: kinds whose programs are none have no such stage
     """
 
     order: int
@@ -69,6 +71,8 @@ class Stage:
     warm: tuple[str, ...] = ()
     holds: Literal["all", "few blocks", "a layer"] = "all"
     ignores: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    packages: bool = False
 
     def guess(self, work: int) -> float:
         """Return the estimated seconds of a task over `work` bytes of parameters (fp32), fitted to small and large models on two cores."""

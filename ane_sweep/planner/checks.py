@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from ane_sweep import data
-from ane_sweep.bridge import axes, families, recipes
+from ane_sweep.bridge import axes, families, programs, recipes
 from ane_sweep.bridge.axes import TARGETS
 from ane_sweep.bridge.cell import DECLARED, Cell
 from ane_sweep.bridge.model_tasks import ONE_SIZE, SENTENCES, vocabulary
@@ -99,6 +99,8 @@ def refusal(cell: Cell, source: Source, runtime: str, place: Place | None = None
     if reason := _cannot(runtime, place):
         there = f" on {' or '.join(place.names)}" if place else ""
         return f"runtime={runtime} {reason}{there}; runtime=reference runs anywhere"
+    if reason := _refuse_kind(cell, source, runtime):
+        return reason
     if "chunks" in honours and (reason := chunking.refusal(cell, source)):
         return reason
     if cell.device == "usb" and (reason := usb.refusal()):
@@ -108,6 +110,19 @@ def refusal(cell: Cell, source: Source, runtime: str, place: Place | None = None
             return reason
         return precision_refusal(cell, source.arch["target"], f"{source.source} is of")
     return precision_refusal(cell, cell.ios_target, "not")
+
+
+def _refuse_kind(cell: Cell, source: Source, runtime: str) -> str | None:
+    """Return why the kind of program that the runtime executes does not offer what the cell needs, or None."""
+    needed = {
+        "adopt": f"model={cell.model} is a package" if source.kind == packages.KIND else "",
+        "compress": f"precision={cell.precision}" if recipes.canonical(cell.precision_options["weights"]) else "",
+        "chunk": f"chunks={cell.chunks}" if chunking.is_cut(cell) else "",
+    }
+    if RUNTIMES[runtime].needs != "program":
+        return None
+    refused = [programs.refuse(RUNTIMES[runtime].program, stage, text) for stage, text in needed.items() if text]
+    return next(filter(None, refused), None)
 
 
 _SLOW_MINUTES = 0.5  # from so long a wait for one prediction on, it is said before

@@ -18,6 +18,7 @@ from ane_sweep.bridge.examples import Examples
 from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.model_tasks import ONE_SIZE
 from ane_sweep.bridge.plan import Place, Source
+from ane_sweep.bridge.programs import DEFAULT, offers
 from ane_sweep.bridge.runtimes import RUNTIMES, collect_host_facts
 from ane_sweep.bridge.stages import STAGES, limit
 from ane_sweep.bridge.task import AUTO_REPEATS, CHEAP_S, Task
@@ -82,6 +83,8 @@ class Chain:
         cell, source, costs = self.cell, self.source, self.shared.costs
         declared, traits = STAGES[stage], RUNTIMES[self.runtime]
         its_own, plain = _entering(stage, traits.honours, tuple(checks.applicable(cell, self.shared.axes)))
+        if traits.program != DEFAULT and declared.parts:
+            params = {**params, "program": traits.program}
         if changed := {name: getattr(cell, name) for name in plain if getattr(cell, name) != plain[name]}:
             params = {**params, "options": changed}
         varies = its_own.union(*[task.varies for task in inputs.values() if task is not None])
@@ -90,7 +93,9 @@ class Chain:
         made_of = {role: key for role, key in upstream.items() if role != "checkpoint"}
         work = source.parameter_bytes * loaded
         seconds = costs.seconds(stage, work)
-        version = versions.code_digest(stage, cell.family if "model" in params else None, params.get("runtime"))
+        version = versions.code_digest(
+            stage, cell.family if "model" in params else None, params.get("runtime"), traits.program
+        )
         task = Task(
             stage=stage,
             key=digest([files.VERSION, stage, version, params, made_of, dict(self.shared.versions), fault]),
@@ -209,7 +214,7 @@ def _finished(chain: Chain, program: Task, reference: Task) -> Task:
     cell, precision = chain.cell, chain.cell.precision_settings
     if (recipe := recipes.canonical(precision.weights)) is not None:
         program = _add_compression(chain, recipe, program, reference)
-    if chunking.is_cut(cell):
+    if chunking.is_cut(cell) and offers(RUNTIMES[chain.runtime].program, "chunk"):
         work = chunking.BISECT_WORK if cell.pipeline == "bisect" else 1
         program = chain.add("chunk", chunking.params(cell), {"program": program}, loaded=work)
     return program
@@ -223,20 +228,25 @@ def _add_compression(chain: Chain, recipe: recipes.Recipe, program: Task, refere
     return chain.add("compress", {"recipe": recipe}, upstream)
 
 
-def _add_placement(chain: Chain, program: Task) -> Task:
+def _add_placement(chain: Chain, program: Task) -> Task | None:
     """Add our prediction of the ops' places and Core ML's own plan; return the compilation. Compile and place ask Core ML
-    itself, whatever runtime then executes the program."""
+    itself, whatever runtime then executes the program. A kind of program without one of these stages goes without."""
     cell, shared = chain.cell, chain.shared
     asked: Params = {"chips": shared.chips, "compute_units": cell.compute_units}
     if measured := calibrated.digest(shared.chips):  # what `ane-sweep calibrate` found on this machine
         asked["measured"] = measured
-    chain.add("predict", asked, {"program": program})
+    kind = RUNTIMES[chain.runtime].program
+    if offers(kind, "predict"):
+        chain.add("predict", asked, {"program": program})
+    if not offers(kind, "compile"):
+        return None
     params: Params = {"host": shared.host, "compiler": cell.compiler, "device": cell.device}
     if cell.compiler == "coremlc":
         params["xcode"] = shared.place.xcode if shared.place else apple.xcode()
     compiled = chain.add("compile", params, {"program": program})
     upstream = {"program": program, "compiled": compiled}
-    chain.add("place", _on_coreml(chain), upstream)
+    if offers(kind, "place"):
+        chain.add("place", _on_coreml(chain), upstream)
     return compiled
 
 

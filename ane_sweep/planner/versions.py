@@ -1,7 +1,7 @@
 """The version of each stage: a digest of the code that decides its result, so that it cannot be forgotten.
 
 That code is what the stage's module imports, wherever in it and whatever that imports in turn, with the modules of the
-task's own runtime and family, which are found by name. What a module declares for others (STAGE, RUNTIME, SERVES) does not count.
+task's own runtime, family and program kind, which are found by name. What a module declares for others (STAGE, RUNTIME ...) does not count.
 """
 
 import hashlib
@@ -12,6 +12,8 @@ from pathlib import Path
 
 import ane_sweep
 from ane_sweep.bridge import declared, families
+from ane_sweep.bridge.programs import DEFAULT
+from ane_sweep.bridge.programs import PACKAGE as PROGRAMS
 from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.bridge.stages import ALL
 
@@ -29,6 +31,7 @@ DECIDE_NOTHING = (
     "ane_sweep.bridge.figures",
     "ane_sweep.bridge.metrics",
     "ane_sweep.bridge.plugins",
+    "ane_sweep.bridge.programs",
     "ane_sweep.bridge.protocol",
     "ane_sweep.bridge.runtimes",
     "ane_sweep.bridge.stages",
@@ -44,8 +47,8 @@ _IMPORT = re.compile(
 
 
 @cache
-def code_digest(stage: str, family: str | None = None, runtime: str | None = None) -> str:
-    """Return the sha256 of the code that decides a stage's result, of this family and on this runtime."""
+def code_digest(stage: str, family: str | None = None, runtime: str | None = None, program: str = DEFAULT) -> str:
+    """Return the sha256 of the code that decides a stage's result, of this family, runtime and kind of program."""
     theirs = {
         path: f"{one.distribution} {one.version}/{name}"
         for one in (families.plugin_of(family) if family else None, RUNTIMES.plugin_of(runtime) if runtime else None)
@@ -54,20 +57,22 @@ def code_digest(stage: str, family: str | None = None, runtime: str | None = Non
     }
     sha256 = hashlib.sha256()
     named = {
-        theirs.get(path) or path.relative_to(PACKAGE).as_posix(): path for path in code_files(stage, family, runtime)
+        theirs.get(path) or path.relative_to(PACKAGE).as_posix(): path
+        for path in code_files(stage, family, runtime, program)
     }
     for name, path in sorted(named.items()):
         sha256.update(name.encode() + b"\0" + _content(path))
     return sha256.hexdigest()
 
 
-def code_files(stage: str, family: str | None = None, runtime: str | None = None) -> set[Path]:
+def code_files(stage: str, family: str | None = None, runtime: str | None = None, program: str = DEFAULT) -> set[Path]:
     """The files that count. A family's own does where the code builds models at all; of another package, all of its code."""
     left_out = {_file(name) for name in (*DECIDE_NOTHING, *ALL[stage].ignores)}
     started = [_file(f"ane_sweep.worker.stages.{stage}")]
+    started += [_file(f"{PROGRAMS}.{program}.{part}") for part in ALL[stage].parts]
     if runtime:
         plugin = RUNTIMES.plugin_of(runtime)
-        started += plugin.code().values() if plugin else [_file(f"ane_sweep.worker.runtimes.{runtime}")]
+        started += plugin.code().values() if plugin else [_file(RUNTIMES.module_of(runtime))]
     found = _closure(started, left_out)
     if family and _file("ane_sweep.worker.models") in found:
         plugin = families.plugin_of(family)
@@ -107,4 +112,4 @@ def _file(module: str) -> Path | None:
 def _content(path: Path) -> bytes:
     content = path.read_bytes()
     ours = path.suffix == ".py" and path.is_relative_to(PACKAGE)
-    return declared.without(content.decode(), "STAGE", "RUNTIME", "SERVES").encode() if ours else content
+    return declared.without(content.decode(), "STAGE", "RUNTIME", "SERVES", "PROGRAM").encode() if ours else content

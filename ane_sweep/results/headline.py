@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from ane_sweep.bridge.figures import Kind
 from ane_sweep.bridge.record import Record
+from ane_sweep.placement.types import Kind
 from ane_sweep.stats.samples import quantile
 
 HEADLINE = "latency_median_ms"  # its row in the registry of metrics

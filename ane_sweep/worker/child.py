@@ -32,7 +32,7 @@ import traceback
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import msgspec
 
@@ -245,7 +245,7 @@ def _to_plain_figure(figure: F, where: str, doubts: list[str]) -> F:
     return conversion.convert(to_json_value(values, where, doubts), type(figure))
 
 
-def to_json_object(values: dict[str, Any], where: str, doubts: list[str]) -> dict[str, Any]:
+def to_json_object(values: dict[str, object], where: str, doubts: list[str]) -> dict[str, object]:
     """Return a mapping as plain JSON data; see to_json_value."""
     return {str(key): to_json_value(item, where, doubts) for key, item in values.items()}
 

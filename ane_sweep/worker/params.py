@@ -5,6 +5,7 @@ from typing import TypeVar
 import msgspec
 
 from ane_sweep.bridge import conversion
+from ane_sweep.bridge.programs import DEFAULT
 from ane_sweep.errors import StageError
 
 P = TypeVar("P", bound="Params")
@@ -30,6 +31,50 @@ class Model(Params, frozen=True):
     arch: dict[str, object] = {}
 
 
+class Weights(Params, frozen=True):
+    """The source of a model's weights: random, pretrained, path or own."""
+
+    kind: str
+
+
+class BuildParams(Params, frozen=True, kw_only=True):
+    """Parameters of every stage that builds the model in torch; the model's builder reads all of them from the JSON."""
+
+    model: Model
+    weights: Weights | None = None
+    seq_len: int = 0
+
+
+class ProgramParams(Params, frozen=True, kw_only=True):
+    """Parameters of every stage that calls parts of a program kind: the kind, a folder of worker/programs/."""
+
+    program: str = DEFAULT
+
+
+class ConvertParams(BuildParams, frozen=True, kw_only=True):
+    """Parameters of a conversion: the model, its OS, its precision, and patterns of ops of an fp16 program that stay in fp32."""
+
+    program: str = DEFAULT
+    target: str
+    compute: str
+    fp32_ops: list[str] = []
+
+
+class HostParams(ProgramParams, frozen=True, kw_only=True):
+    """Parameters of every stage that asks Core ML: the digest of the host, and the device, local or usb."""
+
+    host: str = ""
+    device: str = "local"
+
+
+class CoreMLParams(HostParams, frozen=True, kw_only=True):
+    """Parameters with which Core ML loads a program. `identity` (a digest) and `chip` are those of a connected device."""
+
+    compute_units: str = "all"
+    identity: str = ""
+    chip: str = ""
+
+
 class Texts(Params, frozen=True):
     """The texts that a reference is made from; `tokenizer` is a digest, or None for seeded ids."""
 
@@ -44,12 +89,6 @@ class SensitivityParams(Params, frozen=True):
     candidates: list[int]
     min_elements: int
     skip: list[str]
-
-
-class Weights(Params, frozen=True):
-    """The source of a model's weights: random, pretrained, path or own."""
-
-    kind: str
 
 
 class Policy(Params, frozen=True):
@@ -70,7 +109,21 @@ class CopiesParams(Params, frozen=True):
     sizes: list[int | float] | None = None
 
 
-class RuntimeParams(Params, frozen=True):
-    """Parameters of every stage that runs a program: the runtime's name."""
+class RuntimeParams(Params, frozen=True, kw_only=True):
+    """Parameters of every stage that runs a program or module; the runtime reads those that it supports.
+
+    model, weights, seq_len, variant  of the module, for the runtimes of torch
+    """
 
     runtime: str
+    host: str = ""
+    device: str = "local"
+    identity: str = ""
+    chip: str = ""
+    compute_units: str | None = None
+    numerics: str | None = None
+    effects: list[str] | None = None
+    model: Model = Model()
+    weights: Weights | None = None
+    seq_len: int = 0
+    variant: str = ""

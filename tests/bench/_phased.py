@@ -19,7 +19,7 @@ POINTS = (
     ("weights drawn or read", "ane_sweep.worker.models.weights", "", "_read"),
     ("building", "ane_sweep.worker.models._build", "", "build"),
     ("blocks compared", "ane_sweep.worker.grow.calls", "", "find_repeats"),
-    ("tracing", "ane_sweep.worker.stages.convert", "", "_trace"),
+    ("tracing", "ane_sweep.worker.programs.mlprogram.convert", "", "_trace"),
     ("frontend", "coremltools.converters.mil.converter", "TorchFrontend", "__call__"),
     ("pass", "coremltools.converters.mil.mil.passes.graph_pass", "AbstractGraphPass", "__call__"),
     ("program and its weights written", "coremltools.converters.mil.converter", "MILProtoBackend", "__call__"),
@@ -27,7 +27,7 @@ POINTS = (
     ("program grown", "ane_sweep.worker.grow.program", "GrowthPlan", "__init__"),
     ("weights cast, turned and written, by threads", "ane_sweep.worker.grow.weights", "_Streams", "_fill"),
     ("weights of all blocks written", "ane_sweep.worker.grow.weights", "", "grow_package"),
-    ("package", "ane_sweep.worker.conversion.packages", "", "make_deterministic"),
+    ("package", "ane_sweep.worker.programs.mlprogram.size", "", "make_deterministic"),
 )
 
 

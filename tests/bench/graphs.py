@@ -82,7 +82,7 @@ def _published_form() -> Iterator[None]:
     import torch
 
     from ane_sweep.worker.models import unet as family
-    from ane_sweep.worker.stages import convert
+    from ane_sweep.worker.programs.mlprogram import convert
 
     passes = convert.build_pipeline
 

@@ -78,11 +78,11 @@ def count(form: Form) -> int:
     import numpy as np
     import torch
 
-    from ane_sweep.worker.conversion import precision
-    from ane_sweep.worker.conversion.shortcuts import take_shortcuts
+    from ane_sweep.worker.programs.mlprogram import precision
+    from ane_sweep.worker.programs.mlprogram.shortcuts import take_shortcuts
 
     examples = [torch.zeros((1, SEQ_LEN), dtype=torch.int32), *(torch.zeros(shape) for shape in form.floats.values())]
-    pipeline = precision.build_pipeline(ct, precision.Fp32Ops("fp16", []))
+    pipeline = precision.build_pipeline(precision.Fp32Ops("fp16", []))
     pipeline.remove_passes(form.without)
     with torch.no_grad():
         traced = torch.jit.trace(form.module.eval(), tuple(examples), check_trace=False)

@@ -13,7 +13,8 @@ PROCESSES, AT_ONCE = 40, 8
 RACE = """
 import sys, threading
 from ane_sweep.bridge import conversion
-from ane_sweep.bridge.figures import Placement, Timing
+from ane_sweep.bridge.figures import Timing
+from ane_sweep.placement.types import Placement
 from ane_sweep.bridge.record import Record
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.runner.remote_task import RemoteResult

@@ -6,6 +6,7 @@ import pytest
 
 from ane_sweep.machine import apple, services, stand_in, usb
 from ane_sweep.mil import analytics
+from ane_sweep.worker.programs.mlprogram import place as planner
 from ane_sweep.worker.runtimes import coreml
 from ane_sweep.worker.stages import place
 
@@ -58,11 +59,11 @@ def test_rows_of_a_plan_get_the_compilers_reason():
         "cost": 0.9,
         "op_type": "gather",
     }
-    (found,) = place.add_notes([{**row, "name": "gather_0_cast_uint16_cast_uint16"}], noted)
+    (found,) = planner.add_notes([{**row, "name": "gather_0_cast_uint16_cast_uint16"}], noted)
     assert found["why_not_ane"] == "Unsupported gather index type" and found["backend"] == "bnns"
     (entry,) = place.group_reasons([found])
     assert (entry.reason, entry.source) == ("Unsupported gather index type", "analytics.mil")
-    (other,) = place.add_notes([{**row, "name": "gather_1"}], noted)
+    (other,) = planner.add_notes([{**row, "name": "gather_1"}], noted)
     assert "why_not_ane" not in other
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.machine import usb
-from ane_sweep.worker.coreml import steps
+from ane_sweep.worker.programs.mlprogram import place as planner
+from ane_sweep.worker.programs.mlprogram import steps
 from ane_sweep.worker.runtimes import _remote, coreml
 from ane_sweep.worker.stages import compile, latency, place
 
@@ -75,7 +76,9 @@ def test_no_phone_and_two_phones(inputs, scripted):
     with pytest.raises(Unavailable, match="device=usb: no iPhone or iPad connected; one is needed"):
         _remote.prepare_device()
     with pytest.raises(Unavailable, match=r"^device=usb: no iPhone or iPad connected; one is needed$"):
-        steps.run_step("place", "plan_step", "place", params=USB, program="p", chunk=None, function=None, home="h")
+        steps.run_step(
+            planner.__name__, "plan_step", "place", params=USB, program="p", chunk=None, function=None, home="h"
+        )
     scripted(phone(2))
     assert usb.refusal() == "device=usb: 2 devices are connected; unplug all but one"
     scripted()

@@ -28,7 +28,7 @@ METHODS = {
         "predict": [f"{REMOTE}.async_wrapper:RemoteMLModelAsyncWrapper"],
         "prepare_for_model_debugging": [f"{REMOTE}.remote_device:Device"],
     },
-    "worker/stages/place.py": {
+    "worker/programs/mlprogram/place.py": {
         "get_compute_device_usage_for_mlprogram_operation": ["coremltools.models.compute_plan:MLComputePlan"],
         "get_estimated_cost_for_mlprogram_operation": ["coremltools.models.compute_plan:MLComputePlan"],
     },
@@ -36,7 +36,7 @@ METHODS = {
 # file -> attributes that we read of coremltools' objects, and of which class
 FIELDS = {
     "worker/runtimes/_probe.py": {"coremltools.models.compute_device:MLNeuralEngineComputeDevice": ["total_core_count"]},
-    "worker/stages/place.py": {
+    "worker/programs/mlprogram/place.py": {
         "coremltools.models.compute_plan:MLModelStructure": ["program", "pipeline"],
         "coremltools.models.compute_plan:MLModelStructurePipeline": ["sub_models"],
         "coremltools.models.compute_plan:MLModelStructureProgram": ["functions"],
@@ -55,7 +55,7 @@ FIELDS = {
         f"{REMOTE}.remote_device:Device": ["type", "os_version", "os_build_number"],
     },
 }  # fmt: skip
-# Written for several versions of coremltools on purpose: worker/conversion/shortcuts.py looks before it touches anything.
+# Written for several versions of coremltools on purpose: worker/programs/mlprogram/shortcuts.py looks before it touches anything.
 _MISSING = object()
 
 
@@ -175,9 +175,9 @@ def test_every_call_fits_the_installed_coremltools(coremltools):
     calls = {reader.where: reader.calls for reader in readers if reader.calls}
     assert sum(calls.values()) >= 40, "the walk has lost its way"
     assert {
-        "worker/stages/convert.py",
-        "worker/stages/place.py",
-        "worker/stages/compile.py",
+        "worker/programs/mlprogram/convert.py",
+        "worker/programs/mlprogram/place.py",
+        "worker/programs/mlprogram/compile.py",
         "worker/runtimes/coreml.py",
     } <= calls.keys()
 
@@ -195,8 +195,8 @@ def test_an_upgrade_that_breaks_us_is_told(coremltools, monkeypatch, tmp_path):
         raise AssertionError("never called")
 
     monkeypatch.setattr(coremltools.models.utils, "compile_model", compile_model)
-    (problem,) = Reader(PACKAGE / "worker" / "stages" / "compile.py").read().problems
-    assert "compile_model(model, target) does not take this call: " in problem and "stages/compile.py:" in problem
+    (problem,) = Reader(PACKAGE / "worker/programs/mlprogram/compile.py").read().problems
+    assert "compile_model(model, target) does not take this call: " in problem and "mlprogram/compile.py:" in problem
     monkeypatch.delattr(coremltools.models.compute_plan.MLComputePlan, "load_from_path")
     (problem,) = Reader(PACKAGE / "worker" / "stages" / "place.py").read().problems
     assert problem.endswith("coremltools has no ct.models.compute_plan.MLComputePlan.load_from_path")

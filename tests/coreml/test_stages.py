@@ -9,7 +9,10 @@ import pytest
 
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.placement.types import Ops
-from ane_sweep.worker.coreml import trace
+from ane_sweep.worker.programs import trace
+from ane_sweep.worker.programs.mlprogram import compile as compiler
+from ane_sweep.worker.programs.mlprogram import place as planner
+from ane_sweep.worker.programs.mlprogram import steps
 from ane_sweep.worker.runtimes import _chain, coreml
 from ane_sweep.worker.stages import compile, latency, load, place, score
 
@@ -142,9 +145,9 @@ def test_the_compilers_version_is_read_from_what_it_made(tmp_path):
     """The head of a real compiled program: see recorded/README.md."""
     text = (Path(__file__).parent / "recorded" / "analytics_embedding.mil").read_text()
     (tmp_path / "model.mil").write_text(text)
-    assert compile.read_version(tmp_path) == "3600.25.2"
+    assert compiler.read_version(tmp_path) == "3600.25.2"
     (tmp_path / "model.mil").write_text("program(1.0)\n{}")
-    assert compile.read_version(tmp_path) is None and compile.read_version(tmp_path / "none") is None
+    assert compiler.read_version(tmp_path) is None and compiler.read_version(tmp_path / "none") is None
 
 
 def test_what_does_not_load_is_one_sentence(compiled, scripted):
@@ -158,15 +161,15 @@ def planned(found, tmp_path, units="cpu_and_ne"):
     params = {**PARAMS, "compute_units": units}
     rows = []
     for program, path in zip(sorted(found["program"].glob("*.mlpackage")), sorted(found["compiled"].iterdir())):
-        for function, target in place._list_functions(program, path):
+        for function, target in planner._list_functions(program, path):
             home = tmp_path / f"home-{len(rows)}"
             asked = {"program": str(target), "chunk": program.stem, "function": function, "home": str(home)}
             asked["keep"] = str(tmp_path / "kept")
-            os.environ[load.HOME_VARIABLE] = str(home)
+            os.environ[steps.HOME_VARIABLE] = str(home)
             try:
-                rows += place.plan_step({**asked, "params": params})["rows"]
+                rows += planner.plan_step({**asked, "params": params})["rows"]
             finally:
-                del os.environ[load.HOME_VARIABLE]
+                del os.environ[steps.HOME_VARIABLE]
     return rows
 
 
@@ -215,8 +218,8 @@ def test_the_program_that_core_ml_made_is_kept_with_its_tasks_beside_the_ops(com
     home = tmp_path / "home"
 
     def at_once(stage, step, what, home_of_it, **asked):
-        monkeypatch.setenv(load.HOME_VARIABLE, str(home))
-        return place.plan_step({**asked, "home": str(home)})
+        monkeypatch.setenv(steps.HOME_VARIABLE, str(home))
+        return planner.plan_step({**asked, "home": str(home)})
 
     monkeypatch.setattr(load, "run_with_own_cache", at_once)
     out = tmp_path / "out"

@@ -9,7 +9,7 @@ import pytest
 from ane_sweep.bridge.protocol import MEMORY_VARIABLE
 from ane_sweep.errors import Died, StageError
 from ane_sweep.mil import identity, package
-from ane_sweep.worker.coreml import steps as _steps
+from ane_sweep.worker.programs.mlprogram import steps as _steps
 from ane_sweep.worker.stages import compile, load
 
 from .test_stages import PARAMS
@@ -136,8 +136,8 @@ def test_a_cache_of_its_own_that_is_refused_is_given_up(monkeypatch, tmp_path):
             raise StageError("no such home")
         return {"load_ms": [1.0]}
 
-    monkeypatch.setattr(load, "run_step", refuse)
-    found = load.run_with_own_cache("load", "load_step", "load", tmp_path)
+    monkeypatch.setattr(_steps, "run_step", refuse)
+    found = _steps.run_with_own_cache("load", "load_step", "load", tmp_path)
     assert found == {"load_ms": [1.0], "own_cache": "no such home"}
 
 
@@ -145,5 +145,5 @@ def test_a_step_that_leaves_nothing_is_told(scripted, monkeypatch):
     scripted()
     monkeypatch.setattr(_steps.sys, "executable", "/bin/false")
     with pytest.raises(Died, match="this step exited with code 1 and left no result: nothing on stderr") as death:
-        _steps.run_step("load", "load_step", "this step")
+        _steps.run_step("ane_sweep.worker.stages.load", "load_step", "this step")
     assert death.value.status == "failed"

@@ -12,8 +12,10 @@ from ane_sweep.bridge import building
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.planner import options
 from ane_sweep.stats.psnr import psnr_db
-from ane_sweep.worker.conversion import packages, shortcuts
 from ane_sweep.worker.models import _build
+from ane_sweep.worker.programs.mlprogram import convert as coremltools_convert
+from ane_sweep.worker.programs.mlprogram import shortcuts
+from ane_sweep.worker.programs.mlprogram import size as packages
 from ane_sweep.worker.stages import compile as compile_stage
 from ane_sweep.worker.stages import convert, place, reference
 
@@ -149,7 +151,7 @@ def test_lean_conversion_equals_a_plain_one(converted, tmp_path, name, variant):
     params = task(name, variant, "fp16")
     module, its_ports = _build.build(params, {}, variant)
     ports = its_ports()
-    traced = convert._trace(module, ports, building.options(params))
+    traced = coremltools_convert._trace(module, ports, building.options(params))
     kinds = {"int32": np.int32, "float32": np.float16}
     ct.convert(
         traced,
@@ -279,4 +281,4 @@ def test_a_compressed_constant_in_a_fresh_conversion_is_refused():
 
     op = N(op_type="constexpr_lut_to_dense", name="w", outputs=[])
     with pytest.raises(StageError, match="w: a fresh conversion holds constexpr_lut_to_dense"):
-        convert._count_ops(N(functions={"main": N(operations=[op])}))
+        coremltools_convert._count_ops(N(functions={"main": N(operations=[op])}))

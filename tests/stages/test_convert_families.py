@@ -12,7 +12,7 @@ from tiny import refused
 
 from ane_sweep.bridge.building import Options
 from ane_sweep.bridge.model_tasks import vocabulary
-from ane_sweep.worker.conversion import packages
+from ane_sweep.worker.programs.mlprogram import size as packages
 from ane_sweep.worker.stages import convert
 from tests.bench import families
 

@@ -10,7 +10,7 @@ from nets import Net
 from torch.nn import functional as F
 
 from ane_sweep.errors import StageError
-from ane_sweep.worker.conversion import hints, torch_ops
+from ane_sweep.worker.programs.mlprogram import hints, torch_ops
 
 X = torch.tensor([[0.3, -1.2, 2.6, 0.0], [1.5, 0.7, -0.4, 3.1], [-2.2, 0.9, 0.1, 0.6], [0.8, -0.5, 1.1, 2.0]])
 IMAGE = torch.arange(2 * 4 * 4 * 4, dtype=torch.float32).reshape(2, 4, 4, 4) / 50

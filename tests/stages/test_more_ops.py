@@ -6,7 +6,7 @@ import torch
 from nets import output
 from torch.nn import functional as F
 
-from ane_sweep.worker.conversion import assignments, torch_ops
+from ane_sweep.worker.programs.mlprogram import assignments, torch_ops
 
 X = torch.tensor([[0.5, -1.0, 2.0], [3.0, 0.25, -0.5]])
 IMAGE = torch.randn((2, 3, 7, 9), generator=torch.Generator().manual_seed(0))

@@ -21,8 +21,8 @@ from ane_sweep.bridge import recipes
 from ane_sweep.worker.compress import settings, streaming
 from ane_sweep.worker.compress.palettes import Group, Palettes
 from ane_sweep.worker.compress.settings import Resolved, Weight
-from ane_sweep.worker.conversion.packages import count_float_numbers
 from ane_sweep.worker.patches import replace_attributes
+from ane_sweep.worker.programs.mlprogram.size import count_float_numbers
 from ane_sweep.worker.pymil import PymilProgram
 
 Keep = Callable[[np.ndarray], np.ndarray]

@@ -12,12 +12,12 @@ import torch
 
 from ane_sweep.mil.proto import MIL_pb2, Model_pb2
 from ane_sweep.mil.weights import ALIGNMENT, BlobFile, BlobWriter, blob_values
-from ane_sweep.worker.conversion import packages
 from ane_sweep.worker.grow import recipes, repeats
 from ane_sweep.worker.grow.program import GrowthPlan, Shallow
 from ane_sweep.worker.grow.proof import Differing
 from ane_sweep.worker.grow.repeats import Repeat
 from ane_sweep.worker.grow.sequence import Placed, Unlike
+from ane_sweep.worker.programs.mlprogram import size as packages
 
 _SHARED = 100  # coremltools merges equal constants of this many numbers or more,
 _HASHED = 100  # and compares this many numbers of each first

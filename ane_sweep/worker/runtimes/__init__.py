@@ -1,6 +1,6 @@
 """Runtimes, one file each; the file's name registers the runtime.
 
-A runtime `runtimes/<name>.py` holds
+A runtime `runtimes/<name>.py`, or `programs/<name>/run.py` of a program kind, holds
 
     RUNTIME      its traits, a literal that is read without importing it: see bridge/runtimes.py
     available()  None, or the reason why this host cannot run it ("needs macOS"); stages call it before they load. The
@@ -50,5 +50,5 @@ def get(name: str) -> Module:
     """Import a runtime's module. Raises ConfigError for an unknown name; a broken import inside one is not caught."""
     RUNTIMES[name]  # raises the ConfigError of an unknown name
     plugin = RUNTIMES.plugin_of(name)
-    module: Module = plugins.import_plugin(plugin) if plugin else importlib.import_module(f"{__name__}.{name}")
+    module: Module = plugins.import_plugin(plugin) if plugin else importlib.import_module(RUNTIMES.module_of(name))
     return module

@@ -14,7 +14,7 @@ class _Wrapper(Runtime):
 
     def __init__(self, inner: Runtime):
         self.inner, self.clock = inner, inner.clock
-        self.realised: dict[str, Any] = inner.realised
+        self.realised: dict[str, object] = inner.realised
 
     @property
     def last_native_ms(self) -> float | None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import chain, package
-from ane_sweep.mil.proto import FeatureTypes_pb2
+from ane_sweep.mil.proto import FeatureTypes_pb2, Model_pb2
 
 # our words -> members of coremltools.ComputeUnit
 COMPUTE_UNITS = {"all": "ALL", "cpu_only": "CPU_ONLY", "cpu_and_gpu": "CPU_AND_GPU", "cpu_and_ne": "CPU_AND_NE"}
@@ -42,7 +42,7 @@ class Chain:
             if feature.type.WhichOneof("Type") == "imageType"
         }
         self.outputs = list(chain.find_outputs(specs, programs[0].parent, function or ""))
-        self.realised: dict[str, Any] = {
+        self.realised: dict[str, object] = {
             "runtime": "coreml",
             "numerics": "Core ML",
             "threads": None,
@@ -73,7 +73,9 @@ def to_picture(value: np.ndarray, layout: str) -> Any:
     return Image.fromarray(levels if layout == "RGB" else levels[:, :, 0], mode=layout)
 
 
-def find_description(spec: Any, function: str | None, path: Path) -> Any:
+def find_description(
+    spec: Model_pb2.Model, function: str | None, path: Path
+) -> Model_pb2.ModelDescription | Model_pb2.FunctionDescription:
     """Return the description (inputs, outputs, states) of a model, or of one function of a multifunction package."""
     functions = {item.name: item for item in spec.description.functions}
     if not functions:
@@ -86,6 +88,6 @@ def find_description(spec: Any, function: str | None, path: Path) -> Any:
     return functions[wanted]
 
 
-def _is_float(feature: Any) -> bool:
+def _is_float(feature: Model_pb2.FeatureDescription) -> bool:
     array = FeatureTypes_pb2.ArrayFeatureType
     return feature.type.multiArrayType.dataType in (array.FLOAT16, array.FLOAT32)

@@ -26,8 +26,8 @@ from ane_sweep.mil import chunker, cuts, graph, package, pipeline, writer
 from ane_sweep.mil.line import line_up
 from ane_sweep.mil.weights import blob_values
 from ane_sweep.stats.samples import quantile
-from ane_sweep.worker.conversion import packages
 from ane_sweep.worker.params import CopiesParams, Params
+from ane_sweep.worker.programs.mlprogram import size as packages
 from ane_sweep.worker.runtimes._runtime import Arrays, Module, Runtime
 from ane_sweep.worker.timing.sampling import Samples
 
@@ -49,7 +49,7 @@ class Copies(Runtime):
     def __init__(self, loaded: list[Runtime], load_s: list[float], clock: Callable[[], float]):
         self.loaded, self.load_s, self.clock = loaded, load_s, clock
         self.calls_s: list[list[float]] = [[] for _ in loaded]
-        self.realised: dict[str, Any] = {**loaded[0].realised, "copies": len(loaded)}
+        self.realised: dict[str, object] = {**loaded[0].realised, "copies": len(loaded)}
         self.parts, self.part = len(loaded), "copy"
 
     @property

@@ -1,7 +1,5 @@
 """Runtimes that drive both functions of a program with a key-value cache over a window of tokens."""
 
-from typing import Any
-
 import numpy as np
 
 from ane_sweep.bridge.building import DECODE, NEW, POSITION, PREFILL, STEPS
@@ -17,7 +15,7 @@ class Decoding(Runtime):
 
     def __init__(self, functions: dict[str, Runtime]):
         self._prefill, self._decode = functions[PREFILL], functions[DECODE]
-        self.realised: dict[str, Any] = {**self._decode.realised, "functions": [PREFILL, DECODE]}
+        self.realised: dict[str, object] = {**self._decode.realised, "functions": [PREFILL, DECODE]}
         self.parts = self._decode.parts
 
     def reset(self) -> None:
@@ -76,7 +74,7 @@ class CachingFunction(Runtime):
 
     def __init__(self, inner: Runtime, kept: Arrays, takes: bool):
         self.inner, self.kept, self.takes, self.clock = inner, kept, takes, inner.clock
-        self.realised: dict[str, Any] = inner.realised
+        self.realised: dict[str, object] = inner.realised
 
     @property
     def last_native_ms(self) -> float | None:

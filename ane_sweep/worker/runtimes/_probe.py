@@ -8,24 +8,24 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
+from ane_sweep.machine import stand_in
 from ane_sweep.worker.runtimes._coremltools import import_coremltools
 
 
-def probe_coreml() -> dict[str, Any]:
+def probe_coreml() -> dict[str, object]:
     """Return {native, storage: bool, devices: {name: cores or null}, predict_ms or error}: a tiny program on the CPU."""
-    from ane_sweep.machine import stand_in
-
     if script := stand_in.active():
         from ane_sweep.coreml_anywhere import scripted_remote
 
         scripted_remote.install(script)
     ct = import_coremltools()
-    found: dict[str, Any] = {"native": ct.models.model._MLModelProxy is not None}
+    found: dict[str, object] = {"native": ct.models.model._MLModelProxy is not None}
     found["storage"] = _can_import("coremltools.libmilstoragepython")
     if found["native"]:
-        found["devices"] = {_name_device(d): getattr(d, "total_core_count", None) for d in _list_devices(ct)}
+        devices = ct.models.compute_device.MLComputeDevice.get_all_compute_devices()
+        found["devices"] = {_name_device(device): getattr(device, "total_core_count", None) for device in devices}
         try:
             found["predict_ms"] = _time_prediction(ct)
         except RuntimeError as error:
@@ -43,12 +43,7 @@ def _can_import(name: str) -> bool:
     return True
 
 
-def _list_devices(ct: Any) -> list[Any]:
-    devices: list[Any] = ct.models.compute_device.MLComputeDevice.get_all_compute_devices()
-    return devices
-
-
-def _name_device(device: Any) -> str:
+def _name_device(device: object) -> str:
     return {
         "MLCPUComputeDevice": "CPU",
         "MLGPUComputeDevice": "GPU",
@@ -56,16 +51,17 @@ def _name_device(device: Any) -> str:
     }.get(type(device).__name__, type(device).__name__)
 
 
-def _time_prediction(ct: Any) -> float:
+def _time_prediction(ct: ModuleType) -> float:
     """Return the milliseconds of the second prediction of y = relu(x), 4 values. Raises RuntimeError as Core ML does."""
     import numpy as np
     from coremltools.converters.mil import Builder as mb
+    from coremltools.converters.mil.mil import Var
 
-    def relu(x: Any) -> Any:
+    def relu(x: Var) -> Var:
         return mb.relu(x=x, name="y")
 
     specs = [mb.TensorSpec(shape=(1, 4))]
-    program: Any = mb.program(input_specs=specs, opset_version=ct.target.iOS16)(relu)
+    program = mb.program(input_specs=specs, opset_version=ct.target.iOS16)(relu)
 
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "probe.mlpackage")
@@ -84,7 +80,7 @@ def _time_prediction(ct: Any) -> float:
     return spent
 
 
-def probe_torch() -> dict[str, Any]:
+def probe_torch() -> dict[str, object]:
     """Return {version, mps: bool, cuda: bool, threads}."""
     import torch as framework
 

@@ -51,7 +51,7 @@ class RemoteRuntime(Runtime):
             self._spent_s += self.load_ms[-1] / 1e3
             self._models.append(model)
         self.load_native_ms: list[float | None] = list(self.load_ms)
-        self.realised: dict[str, Any] = {
+        self.realised: dict[str, object] = {
             **self._chain.realised,
             "loaded_from": "package",
             "device": f"usb: {device.type.value}, {device.os_version} ({device.os_build_number})",

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 Arrays = dict[str, "np.ndarray"]
-Call = Callable[[], Any]
+Call = Callable[[], object]
 
 
 class Runtime(Protocol):
@@ -23,7 +23,7 @@ class Runtime(Protocol):
     last_native_ms   the runtime's own time of the last prediction, without Python's share; None: unknown
     """
 
-    realised: dict[str, Any]
+    realised: dict[str, object]
     states: Any = None
     clock: Callable[[], float] | None = None
     batch: int = 1

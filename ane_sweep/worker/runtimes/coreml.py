@@ -4,20 +4,17 @@ stand-in, its calls checked against coremltools' signatures.
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import PackageError, StageError, Unavailable
 from ane_sweep.machine import apple
 from ane_sweep.mil import package
-from ane_sweep.worker.params import Params
+from ane_sweep.worker.params import CoreMLParams
 from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS, Chain, to_bindable, to_picture
 from ane_sweep.worker.runtimes._coremltools import import_coremltools
 from ane_sweep.worker.runtimes._remote import RemoteRuntime
 from ane_sweep.worker.runtimes._runtime import Arrays, Runtime
-
-if TYPE_CHECKING:
-    from ane_sweep.worker.runtimes._remote import RemoteRuntime
 
 RUNTIME = Traits(
     needs="program", measured="Core ML on {chip}", hardware="Apple",
@@ -31,11 +28,9 @@ def available() -> str | None:
     return apple.no_coreml()
 
 
-class CoreMLParams(Params, frozen=True):
-    """Parameters of this runtime."""
+class FunctionParams(CoreMLParams, frozen=True):
+    """Parameters of this runtime: those of Core ML, and the function of a program with several."""
 
-    compute_units: str | None = None
-    device: str = "local"
     function: str | None = None
 
 
@@ -71,7 +66,7 @@ class CoreMLRuntime(Runtime):
         self.parts = len(self._models)
         self.reset()
         loaded_from = "package" if compiled is None else "compiled"
-        self.realised: dict[str, Any] = {**self._chain.realised, "loaded_from": loaded_from, "device": "local"}
+        self.realised: dict[str, object] = {**self._chain.realised, "loaded_from": loaded_from, "device": "local"}
 
     def reset(self) -> None:
         """Set the states to zeros for a new sequence. Stateless programs have nothing to reset."""
@@ -106,7 +101,7 @@ class CoreMLRuntime(Runtime):
         return {name: values[name] for name in self._chain.outputs}
 
 
-def load(params: dict[str, object], inputs: dict[str, Path]) -> "CoreMLRuntime | RemoteRuntime":
+def load(params: dict[str, object], inputs: dict[str, Path]) -> CoreMLRuntime | RemoteRuntime:
     """Load the programs in `inputs["program"]`, compiled ones in `inputs["compiled"]` if given.
 
     params  compute_units; device ("local", "usb"); function, of multifunction programs
@@ -117,8 +112,8 @@ def load(params: dict[str, object], inputs: dict[str, Path]) -> "CoreMLRuntime |
         raise Unavailable(f"runtime=coreml {reason}; runtime=reference executes the same programs on this host")
     programs = package.program_paths(inputs["program"])
     compiled = find_compiled(inputs["compiled"], programs) if "compiled" in inputs else None
-    settings = CoreMLParams.read(params)
-    units, function = settings.compute_units or "all", settings.function
+    settings = FunctionParams.read(params)
+    units, function = settings.compute_units, settings.function
     try:
         if settings.device == "usb":
             return RemoteRuntime(programs, units, function)

@@ -6,18 +6,17 @@ this CPU and says nothing about Apple hardware.
 """
 
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ane_sweep import reference
 from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.mil import chain, package
+from ane_sweep.mil.graph import Op
 from ane_sweep.reference import features
 from ane_sweep.worker.params import Params
 from ane_sweep.worker.runtimes._runtime import Arrays, Runtime
-
-if TYPE_CHECKING:
-    pass
 
 RUNTIME = Traits(
     needs="program", measured="reference runtime on this CPU", hardware="CPU",
@@ -53,8 +52,9 @@ class ReferenceRuntime(Runtime):
         function: str = "",
         device: str = "cpu",
     ):
-        how: Any = {"numerics": numerics, "effects": effects, "device": device}
-        self.models = [reference.load(path, function, **how) for path in paths]
+        self.models = [
+            reference.load(path, function, numerics=numerics, effects=effects, device=device) for path in paths
+        ]
         specs = [model.spec for model in self.models]
         where = paths[0].parent if len(paths) > 1 else paths[0]
         self._where = where
@@ -71,7 +71,7 @@ class ReferenceRuntime(Runtime):
             len(getattr(model, "models", [model])) for model in self.models
         )  # a pipeline is as many as it holds
         self.parts = chunks
-        self.realised: dict[str, Any] = {**self.models[0].realised, "chunks": chunks}
+        self.realised: dict[str, object] = {**self.models[0].realised, "chunks": chunks}
         said = [model.realised["numerics"] for model in self.models]
         self.realised["numerics"] = next((text for text in said if text != "fp32"), "fp32")
 
@@ -111,8 +111,8 @@ class ReferenceRuntime(Runtime):
         plans = [model.plan for model in models]
         last = time.perf_counter()
 
-        def watcher(number: int) -> Any:
-            def watch(op: Any, made: Any) -> None:
+        def watcher(number: int) -> Callable[[Op, object], None]:
+            def watch(op: Op, made: object) -> None:
                 nonlocal last
                 now = time.perf_counter()
                 found.append((op.name, op.type, number, now - last))

@@ -5,7 +5,6 @@ that of this GPU and says nothing about Apple hardware.
 """
 
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.machine import nvidia
@@ -22,12 +21,14 @@ def available() -> str | None:
     return nvidia.no_cuda()
 
 
-def load(params: dict[str, object], inputs: dict[str, Path]) -> Any:
+def load(params: dict[str, object], inputs: dict[str, Path]) -> reference.ReferenceRuntime:
     """Compile the programs onto the GPU. Raises errors.Unavailable without CUDA, and as runtimes/reference.py does."""
     return functions(params, inputs, ("",))[""]
 
 
-def functions(params: dict[str, object], inputs: dict[str, Path], names: tuple[str, ...]) -> dict[str, Any]:
+def functions(
+    params: dict[str, object], inputs: dict[str, Path], names: tuple[str, ...]
+) -> dict[str, reference.ReferenceRuntime]:
     """Functions of the programs by name. Raises as `load` does."""
     made = reference.functions(params, inputs, names, "cuda")
     for runtime in made.values():

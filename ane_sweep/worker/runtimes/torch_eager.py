@@ -2,17 +2,22 @@
 converted programs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import PackageError
+from ane_sweep.worker.models._ports import Port, Ports
 from ane_sweep.worker.params import Params
 from ane_sweep.worker.runtimes._runtime import Arrays, Runtime
 
 if TYPE_CHECKING:
-    import numpy as np
+    from torch import nn
+
+    from ane_sweep.worker.models._cache import ExplicitCache, StatefulCache
 
 RUNTIME = Traits(
     needs="checkpoint", measured="PyTorch eager on this CPU", hardware="CPU", warm=("torch", "transformers.modeling_utils"),
@@ -35,12 +40,19 @@ class TorchRuntime(Runtime):
     cache   the module that holds the states, if there is a key-value cache (models/_cache.py)
     """
 
-    def __init__(self, module: Any, ports: Any, name: str = "torch_eager", device: str = "cpu", cache: Any = None):
+    def __init__(
+        self,
+        module: "nn.Module",
+        ports: Ports,
+        name: str = "torch_eager",
+        device: str = "cpu",
+        cache: "StatefulCache | ExplicitCache | None" = None,
+    ):
         import torch
 
         self._module, self._ports, self._device, self._cache = module.to(device), ports, device, cache
         self.states = cache.states if cache else {}
-        self.realised: dict[str, Any] = {
+        self.realised: dict[str, object] = {
             "runtime": name,
             "numerics": "fp32",
             "threads": torch.get_num_threads(),
@@ -63,9 +75,7 @@ class TorchRuntime(Runtime):
         return {port.name: value.cpu().numpy() for port, value in zip(self._ports.outputs, made)}
 
 
-def _order_inputs(inputs: Arrays, ports: Any) -> "list[np.ndarray]":
-    import numpy as np
-
+def _order_inputs(inputs: Arrays, ports: Sequence[Port]) -> list[np.ndarray]:
     problems = [f"{port.name!r} is missing" for port in ports if port.name not in inputs]
     known = {port.name: port for port in ports}
     for name, value in inputs.items():
@@ -85,7 +95,7 @@ def load(
     """Build `params["variant"]` of `params["model"]` around its weights. Raises errors.WeightsError,
     errors.ConfigError.
     """
-    module, ports = _build(params, inputs)
+    module, ports = _build_variant(params, inputs)
     return TorchRuntime(module, ports(), name, device)
 
 
@@ -97,14 +107,14 @@ def functions(
     device: str = "cpu",
 ) -> dict[str, TorchRuntime]:
     """Build functions of a module with a key-value cache; they share weights and states."""
-    module, ports = _build(params, inputs)
+    module, ports = _build_variant(params, inputs)
     module = module.to(device)
     return {
         which: TorchRuntime(module.functions[which], ports(function=which), name, device, module) for which in names
     }
 
 
-def _build(params: dict[str, object], inputs: dict[str, Path]) -> tuple[Any, Callable[..., Any]]:
+def _build_variant(params: dict[str, object], inputs: dict[str, Path]) -> tuple[Any, Callable[..., Ports]]:
     """Build the variant; return the module and a function that gives its ports."""
     from ane_sweep.worker.models import _build
 

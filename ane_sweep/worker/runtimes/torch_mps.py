@@ -5,7 +5,6 @@ A prediction takes in numpy arrays and gives some back, so copying to and from t
 
 import os
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import StageError, Unavailable
@@ -23,23 +22,26 @@ def available() -> str | None:
     return apple.no_silicon()
 
 
-def load(params: dict[str, object], inputs: dict[str, Path]) -> Any:
+def load(params: dict[str, object], inputs: dict[str, Path]) -> torch_eager.TorchRuntime:
     """Build the module and move it to the GPU. Raises errors.Unavailable without MPS, errors.StageError where PyTorch
     was told to run what MPS lacks on the CPU, which would be timed as the GPU.
     """
-    return _check_device().load(params, inputs, name="torch_mps", device="mps")
+    _check_device()
+    return torch_eager.load(params, inputs, name="torch_mps", device="mps")
 
 
-def functions(params: dict[str, object], inputs: dict[str, Path], names: tuple[str, ...]) -> Any:
+def functions(
+    params: dict[str, object], inputs: dict[str, Path], names: tuple[str, ...]
+) -> dict[str, torch_eager.TorchRuntime]:
     """Functions of a module with a key-value cache. Raises as `load` does."""
-    return _check_device().functions(params, inputs, names, name="torch_mps", device="mps")
+    _check_device()
+    return torch_eager.functions(params, inputs, names, name="torch_mps", device="mps")
 
 
-def _check_device() -> Any:
+def _check_device() -> None:
     import torch
 
     if not torch.backends.mps.is_available():
         raise Unavailable("runtime=torch_mps: this PyTorch has no MPS device (macOS 14 or newer and an arm64 build)")
     if os.environ.get(_FALLBACK, "0") != "0":
         raise StageError(f"runtime=torch_mps: {_FALLBACK} is set, so ops may run on the CPU without a word; unset it")
-    return torch_eager

@@ -6,7 +6,8 @@
 `inputs`  maps a role to the folder of an upstream artifact: "checkpoint", "program", "reference";
 `out`     is an empty folder; whatever is left in it becomes the task's artifact.
 
-Modules here import torch, coremltools and transformers inside functions only: the planner reads this package's names.
+The planner reads STAGE of a module without importing it. Modules that run programs import torch and transformers inside
+functions only: a process that times a program shall not hold them.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ class StageResult:
     """
 
     metrics: list[Metric] = field(default_factory=list)
-    realised: dict[str, Any] = field(default_factory=dict)
+    realised: dict[str, object] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     timing: Timing | None = None
     placement: list[Placement] = field(default_factory=list)

@@ -12,13 +12,13 @@ from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
 from ane_sweep.mil import compiled, package, pipeline
-from ane_sweep.worker.conversion import packages
+from ane_sweep.worker.programs.mlprogram import size as packages
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
     order=35, many="packages taken in", timeout_s=600, base_gib=0.1, per_byte=0.1, leaves="program", artifact=True,
     limited=False, guess_s=1.0, guess_per_gb=1.0,
-    warm=("ane_sweep.mil.chunker", "ane_sweep.placement.predict"),
+    warm=("ane_sweep.mil.chunker", "ane_sweep.placement.predict"), packages=True,
 )  # fmt: skip
 
 

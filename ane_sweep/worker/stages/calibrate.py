@@ -14,20 +14,20 @@ from pathlib import Path
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
-from ane_sweep.mil import package
-from ane_sweep.worker import params
+from ane_sweep.worker import params, programs
 from ane_sweep.worker.feeds.arrays import Inputs
 from ane_sweep.worker.params import SensitivityParams
+from ane_sweep.worker.programs import Calibrator
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
     order=40, many="calibrations", timeout_s=7200, base_gib=1.2, per_byte=1.5, guess_s=5, guess_per_gb=30,
-    artifact=True, ignores=("ane_sweep.coreml_anywhere.plan",),
+    artifact=True, parts=("calibrate",), ignores=("ane_sweep.coreml_anywhere.plan",),
     warm=("torch", "transformers.modeling_utils", "coremltools"),
 )  # fmt: skip
 
 
-class Params(params.Params, frozen=True):
+class Params(params.ProgramParams, frozen=True):
     """Parameters of this stage; see the module's docstring."""
 
     ranges: bool = False
@@ -40,17 +40,12 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     began = time.perf_counter()
     feeds = Inputs(inputs["reference"], "calibration.npz")
     samples = list(feeds)
-    (program,) = package.program_paths(inputs["program"])
+    calibrator: Calibrator = programs.part(settings.program, "calibrate")
     result = StageResult()
     if settings.ranges:
-        from ane_sweep.worker.compress import ranges
-
-        _write(out / "ranges.json", ranges.measure(program, samples))
+        _write(out / "ranges.json", calibrator.measure_ranges(inputs["program"], samples))
     if settings.sensitivity:
-        from ane_sweep.worker.compress import sensitivity
-
-        count = sensitivity.INPUTS
-        measured = sensitivity.measure(program, samples[:count], feeds.valid[:count], settings.sensitivity)
+        measured = calibrator.measure_sensitivity(inputs["program"], samples, feeds.valid, settings.sensitivity)
         _write(out / "sensitivity.json", measured)
         result.facts["curve"] = [{k: v for k, v in point.items() if k != "bits"} for point in measured["curve"]]
     result.metrics.append(Metric("calibrate_s", time.perf_counter() - began, "s"))

@@ -29,7 +29,7 @@ STAGE = Stage(
 )  # fmt: skip
 
 
-class Params(params.RuntimeParams, frozen=True):
+class Params(params.RuntimeParams, frozen=True, kw_only=True):
     """Parameters of this stage; the runtime and the talk read more of the same JSON."""
 
     channel: int
@@ -67,7 +67,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     return StageResult(realised=dict(classifier.realised))
 
 
-class Row:
+class PreparedText:
     """A text as the program takes it, prepared before the program's clock starts, with its figures for the answer."""
 
     def __init__(self, feed: dict[str, np.ndarray], count: int, cut: bool, tokenizer_ms: float):
@@ -89,7 +89,7 @@ class Classifier:
         self.realised = self.runtime.realised
         self.names = programs.load_config(msgspec.to_builtins(self.params.model)).id2label
 
-    def prepare(self, text: str) -> Row:
+    def prepare(self, text: str) -> PreparedText:
         """Prepare a text; one that is too long is cut. Raises ConfigError for a text of no token."""
         model, seq_len = self.params.model, self.params.seq_len
         vocabulary = model_tasks.vocabulary(model.task, model.arch)
@@ -100,9 +100,9 @@ class Classifier:
         ids = self.tokenizer(text, truncation=True, max_length=seq_len)["input_ids"] if cut else all_ids
         feed = self.feeds(ids)
         tokenizer_ms = 1000 * (time.perf_counter() - began)
-        return Row(self.runtime.prepare(feed), len(all_ids), cut, tokenizer_ms)
+        return PreparedText(self.runtime.prepare(feed), len(all_ids), cut, tokenizer_ms)
 
-    def predict(self, row: Row) -> tuple[np.ndarray, float]:
+    def predict(self, row: PreparedText) -> tuple[np.ndarray, float]:
         """Return the logits of a text and the milliseconds that they took."""
         began = time.perf_counter()
         made = self.runtime.predict(row.feed)
@@ -121,7 +121,7 @@ class Classifier:
         return {"label": names[best], "probability": shares[best], "probabilities": dict(zip(names, shares))}
 
     def loop(
-        self, rows: list[Row], count: int, idle_s: float
+        self, rows: list[PreparedText], count: int, idle_s: float
     ) -> tuple[list[tuple[np.ndarray, float]], dict[str, float | None]]:
         """Predict `count` times in a row, the texts in turn; return logits and milliseconds of each text, and the timing.
 

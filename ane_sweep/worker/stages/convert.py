@@ -1,283 +1,69 @@
-"""convert: converts a torch module to one ML Program.
+"""convert: converts a torch module to one program of the cell's kind.
 
 params  model, weights, variant, seq_len, target ("iOS15" ... or a macOS name), compute ("fp16" | "fp32"),
         fp32_ops (absent where empty): patterns of the ops of an fp16 program that stay in fp32,
         options {those of bridge/building.py that are not at their default}
 inputs  checkpoint (absent for random weights)
-leaves  model.mlpackage; the same parameters give the same bytes. With a cache its functions are prefill and
+leaves  model.mlpackage (or of the kind's suffix); the same parameters give the same bytes. With a cache its functions are prefill and
         decode (models/_cache.py)
 """
 
-import os
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ane_sweep import native_errors
 from ane_sweep.bridge import building
 from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
-from ane_sweep.errors import StageError, WeightsError
-from ane_sweep.worker import grow, memory, params
-from ane_sweep.worker.conversion import hints, packages, torch_ops
-from ane_sweep.worker.conversion.precision import Fp32Ops, build_pipeline, choose_precision
-from ane_sweep.worker.models._ports import Port, Ports
-from ane_sweep.worker.params import Model
+from ane_sweep.errors import StageError
+from ane_sweep.worker import programs
+from ane_sweep.worker.models import _build
+from ane_sweep.worker.params import ConvertParams
+from ane_sweep.worker.programs import ConversionJob, Converter, Sizer
 from ane_sweep.worker.stages import StageResult
-
-if TYPE_CHECKING:
-    import torch
 
 STAGE = Stage(
     order=30, many="conversions", timeout_s=7200, base_gib=0.8, per_byte=1.9, guess_s=8, guess_per_gb=6,
     leaves="program", artifact=True,
     warm=("torch", "transformers.modeling_utils", "coremltools"), holds="few blocks",
+    parts=("convert", "size"),
 )  # fmt: skip
 
-Facts = dict[str, Any]
 
-
-class Params(params.Params, frozen=True):
+class Params(ConvertParams, frozen=True, kw_only=True):
     """Parameters of this stage; the model's builder and bridge/building.py read more of the same JSON."""
 
-    model: Model
     variant: str
-    target: str
-    compute: str
-    fp32_ops: list[str] = []
-    options: dict[str, object] = {}
-
-
-@dataclass(frozen=True)
-class Job:
-    """One function to convert: module, its ports and states, and how."""
-
-    module: Any
-    ports: Ports
-    states: Mapping[str, "torch.Tensor"]
-    settings: Params
-    options: building.Options
-
-    @property
-    def is_own(self) -> bool:
-        """True for a user's own module."""
-        return self.settings.model.task == "tensors"
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Convert the model. Raises WeightsError; StageError if coremltools leaves another kind of program."""
+    """Convert the model. Raises WeightsError; StageError if the toolchain leaves another kind of program."""
     began = time.perf_counter()
     if any("\ud800" <= character <= "\udfff" for character in str(out)):
         raise StageError(f"{out}: coremltools writes to no path that is not UTF-8; move the outputs with out=PATH")
-    from ane_sweep.worker.models import _build
-
     settings, options = Params.read(params), building.options(params)
+    converter: Converter = programs.part(settings.program, "convert")
+    sizer: Sizer = programs.part(settings.program, "size")
     module, ports = _build.build(params, inputs, settings.variant, lazy=True)
-    package = out / "model.mlpackage"
     functions = getattr(module, "functions", None)
-    weights = {"weights": module.weights_digest()} if hasattr(module, "weights_digest") else {}
     if functions is None:
-        facts = weights | _convert(Job(module, ports(), {}, settings, options), package)
+        jobs = {"main": ConversionJob(module, ports(), {}, settings, options)}
     else:
         jobs = {
-            name: Job(functions[name], ports(function=name), module.states, settings, options)
+            name: ConversionJob(functions[name], ports(function=name), module.states, settings, options)
             for name in (PREFILL, DECODE)
         }
-        facts = _convert_functions(jobs, package)
-    packages.make_deterministic(package)
+    target = out / programs.name_file(settings.program)
+    facts = converter.convert(jobs, target)
+    if hasattr(module, "weights_digest"):
+        facts["weights"] = module.weights_digest()
     seconds = time.perf_counter() - began
-    bits = packages.compute_bits_per_weight(package, facts["numbers"])
     return StageResult(
         metrics=[
             Metric("convert_s", seconds, "s"),
-            Metric("package_bytes", packages.measure_bytes(package), "bytes"),
-            Metric("bits_per_weight", bits, "bit"),
+            Metric("package_bytes", sizer.measure_bytes(target), "bytes"),
+            Metric("bits_per_weight", sizer.compute_bits_per_weight(target, int(facts["numbers"])), "bit"),
         ],
         realised={"grown_blocks": facts.get("grown_blocks", 0)},
-        facts=facts,
+        facts={**facts},
     )
-
-
-def _convert_functions(jobs: Mapping[str, Job], package: Path) -> Facts:
-    """Convert each function by itself and join them with coremltools, which keeps one copy of equal weights.
-
-    The default is decode, which is called for every token. The facts are decode's, and `ops_prefill`.
-    """
-    from coremltools.models.utils import MultiFunctionDescriptor, save_multifunction
-
-    facts: Facts = {}
-    with tempfile.TemporaryDirectory() as folder:
-        joined = MultiFunctionDescriptor()
-        for name, job in jobs.items():
-            part = Path(folder, f"{name}.mlpackage")
-            made = _convert(job, part)
-            facts |= made if name == DECODE else {"ops_prefill": made["ops"]}
-            joined.add_function(str(part), src_function_name="main", target_function_name=name)
-        joined.default_function_name = DECODE
-        save_multifunction(joined, str(package))
-    return facts
-
-
-def _convert(job: Job, package: Path) -> Facts:
-    """Convert one function to `package` and return its facts; grown from a few of its blocks if that gives the same bytes."""
-    from ane_sweep.worker.grow import growing
-    from ane_sweep.worker.models._cache import select_present
-
-    module = job.module
-
-    def plain(target: Path) -> grow.Converted:
-        states = {name: state for name, state in job.states.items() if name in module.names}
-        return _convert_plainly(replace(job, ports=select_present(module, job.ports), states=states), target)
-
-    def examples() -> tuple["torch.Tensor", ...]:
-        return _make_examples(module, select_present(module, job.ports), job.options)
-
-    try:
-        if os.environ.get(grow.VARIABLE) == "0":
-            raise grow.Unlike(f"{grow.VARIABLE}=0")
-        grow.refuse_numbers(job.settings.fp32_ops)
-        with tempfile.TemporaryDirectory(prefix="blocks_", dir=package.parent) as folder:
-            return growing.grow(module, examples, plain, Path(folder), package)
-    except WeightsError:
-        raise
-    except grow.Unlike as error:
-        why = str(error)
-    except Exception as error:  # coremltools' own and torch's, of a few blocks: all of them together say it in full
-        why = f"{type(error).__name__}: {' '.join(native_errors.text_of(error).split())[:200]}"
-    print(f"all blocks are converted: {why}")
-    with growing.materialise_tensors(module):
-        return plain(package).facts | {"not_grown": why}
-
-
-def _convert_plainly(job: Job, package: Path) -> grow.Converted:
-    with hints.explain_failures(), torch_ops.register_ops() if job.is_own else nullcontext():
-        program = _to_program(_trace(job.module, job.ports, job.options), job, package)
-    ops, parameter_bytes = _count_ops(program)
-    numbers = packages.count_float_numbers(program)
-    return grow.Converted(package, program, {"ops": ops, "parameter_bytes": parameter_bytes, "numbers": numbers})
-
-
-def _trace(module: Any, ports: Ports, options: building.Options) -> "torch.jit.ScriptModule":
-    """Trace a module with torch.jit.trace, not torch.export.
-
-    These graphs have fixed shapes and no control flow, so a trace is complete; coremltools 9.0's export frontend lacks
-    ops that transformers' decoders then need (`__and__`, `alias`). On the CPU: tracing on the meta device would spare
-    the one run of the module that a trace is, but torch 2.13 cannot trace convolutions there.
-    """
-    import torch
-
-    from ane_sweep.worker.models import _half
-
-    halves = any(_half.is_half(port, options) for port in ports.inputs)
-    widened = _half.widen_inputs(module, ports) if halves else nullcontext()
-    examples = _make_examples(module, ports, options)
-    with torch.no_grad(), widened:
-        # check_trace would run the module twice more to look for control flow that is not there.
-        trace: Callable[..., torch.jit.ScriptModule] = torch.jit.trace  # which carries no types
-        traced = trace(module, examples, check_trace=False)
-    memory.release_freed_memory()  # of the one run
-    return traced
-
-
-def _make_examples(module: Any, ports: Ports, options: building.Options) -> tuple["torch.Tensor", ...]:
-    import torch
-
-    from ane_sweep.worker.models import _half
-
-    return getattr(module, "example", None) or tuple(
-        torch.zeros(port.shape, dtype=torch.float16 if _half.is_half(port, options) else getattr(torch, port.dtype))
-        for port in ports.inputs
-    )
-
-
-def _to_program(traced: "torch.jit.ScriptModule", job: Job, package: Path) -> Any:
-    """Convert and write `package`; return coremltools' in-memory program."""
-    import coremltools as ct
-
-    from ane_sweep.worker.conversion.shortcuts import take_shortcuts
-    from ane_sweep.worker.models import _half
-
-    options, ports, compute = job.options, job.ports, job.settings.compute
-    wide = Fp32Ops(options.norm, job.settings.fp32_ops, options.mask_dtype == "fp32")
-    target = getattr(ct.target, job.settings.target)
-    narrow = compute == "fp16" and target >= ct.target.iOS16  # iOS15 has no fp16 inputs and outputs
-    real = np.float16 if narrow else np.float32
-    dtypes = {"int32": np.int32, "float32": real}
-    with take_shortcuts():
-        model = ct.convert(
-            traced,
-            inputs=[
-                ct.TensorType(port.name, shape, np.float16 if _half.is_half(port, options) else dtypes[port.dtype])
-                for port, shape in zip(ports.inputs, _to_input_types(ct, ports.inputs))
-            ],
-            outputs=[ct.TensorType(port.name, dtype=dtypes[port.dtype]) for port in ports.outputs],
-            classifier_config=_configure_classifier(ct, job) if options.classes == "labels" else None,
-            states=[
-                ct.StateType(ct.TensorType(shape=tuple(state.shape), dtype=np.float16), name=name)
-                for name, state in job.states.items()
-            ]
-            or None,
-            convert_to="mlprogram",
-            minimum_deployment_target=target,
-            compute_precision=choose_precision(ct, compute, wide),
-            pass_pipeline=build_pipeline(ct, wide, guarded=options.index_guards == "negative" or job.is_own),
-            skip_model_load=True,
-            package_dir=str(package),  # written in place: MLModel.save would copy a temporary package
-        )
-    program = model._mil_program  # the public accessor deep-copies every weight
-    program.validate()
-    if wide.patterns and not wide.kept:
-        types = sorted(
-            {op.op_type for function in program.functions.values() for op in function.operations} - {"const"}
-        )
-        raise StageError(f"fp32_ops={wide.patterns} match no op of this program, which has: {', '.join(types)}")
-    return program
-
-
-def _configure_classifier(ct: Any, job: Job) -> Any:
-    from ane_sweep.worker.models import _classes
-
-    (output,) = job.ports.outputs
-    return ct.ClassifierConfig(
-        _classes.class_names(job.settings.model.arch, output.shape[-1]),
-        predicted_feature_name=_classes.CLASS,
-        predicted_probabilities_output=output.name,
-    )
-
-
-def _to_input_types(ct: Any, inputs: Sequence[Port]) -> list[Any]:
-    """Return the inputs' shapes as coremltools takes them. Equal ranges are one size, so that inputs can be added."""
-    ranges: dict[tuple[int, int], Any] = {}
-
-    def size(bounds: int | tuple[int, int]) -> Any:
-        if isinstance(bounds, int):
-            return bounds
-        return ranges.setdefault(bounds, ct.RangeDim(*bounds, default=bounds[1]))
-
-    return [
-        ct.EnumeratedShapes(shapes=[list(shape) for shape in port.shapes], default=list(port.shape))
-        if len(port.shapes) > 1
-        else tuple(size(bounds) for bounds in (port.shapes[0] if port.shapes else port.shape))
-        for port in inputs
-    ]
-
-
-def _count_ops(program: Any) -> tuple[int, int]:
-    """Return the number of ops that are not constants, and the bytes of constants."""
-    ops = parameter_bytes = 0
-    for function in program.functions.values():
-        for op in function.operations:
-            if op.op_type.startswith("constexpr"):
-                raise StageError(f"{op.name}: a fresh conversion holds {op.op_type}; its weights must be plain")
-            if op.op_type != "const":
-                ops += 1
-            elif hasattr(op.outputs[0].val, "nbytes"):
-                parameter_bytes += op.outputs[0].val.nbytes
-    return ops, parameter_bytes

@@ -23,7 +23,7 @@ from ane_sweep.worker import params
 from ane_sweep.worker.feeds.arrays import Inputs
 from ane_sweep.worker.stages import StageResult
 
-STAGE = Stage(order=150, many="drifts", timeout_s=3600, base_gib=0.8, per_byte=2.0, planned=False)
+STAGE = Stage(order=150, many="drifts", timeout_s=3600, base_gib=0.8, per_byte=2.0, planned=False, packages=True)
 
 
 class Params(params.Params, frozen=True):

@@ -39,7 +39,7 @@ TOP = 5
 Place = int | np.ndarray
 
 
-class Params(params.RuntimeParams, frozen=True):
+class Params(params.RuntimeParams, frozen=True, kw_only=True):
     """Parameters of this stage; the runtime reads more of the same JSON."""
 
     model: Model

@@ -59,7 +59,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     pass_.read_memory()
     pass_.read_heat()
     shown = {"predictions": pass_.predictions, "findings": pass_.facts["findings"][:SHOWN_FINDINGS]}
-    realised = {"evidence": {**pass_.sources, **shown}}
+    realised: dict[str, object] = {"evidence": {**pass_.sources, **shown}}
     return StageResult(pass_.metrics, realised, facts={"evidence": {**pass_.facts, "missing": pass_.missing()}})
 
 
@@ -85,11 +85,11 @@ class EvidencePass:
 
     def __init__(self, out: Path):
         self.out = out
-        self.sources: dict[str, Any] = {}
+        self.sources: dict[str, object] = {}
         self.metrics: list[Metric] = []
         self.facts: dict[str, Any] = {"power": {}, "findings": []}
         self.predictions = 0
-        self.moments: list[dict[str, Any]] = []
+        self.moments: list[dict[str, object]] = []
         self.helpers: list[list[services.Helper]] = []
         self.memory: list[machine_memory.Memory] = []
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+import torch
 
 from ane_sweep.bridge import examples, model_tasks
 from ane_sweep.bridge.stages import Stage
@@ -24,6 +25,7 @@ from ane_sweep.worker import params
 from ane_sweep.worker.feeds import tokens
 from ane_sweep.worker.feeds.arrays import StackWriter
 from ane_sweep.worker.feeds.own_module import Arrays
+from ane_sweep.worker.models import _build
 from ane_sweep.worker.models._ports import Ports
 from ane_sweep.worker.params import Model
 from ane_sweep.worker.stages import StageResult, reference
@@ -46,19 +48,15 @@ class FileParams(params.Params, frozen=True):
     stride: int = 0
 
 
-class Params(params.Params, frozen=True):
+class Params(params.BuildParams, frozen=True, kw_only=True):
     """Parameters of this stage; the model's builder reads more of the same JSON."""
 
     examples: FileParams
-    model: Model
+    tokenizer: str | None = None
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
     """Leave inputs, outputs and expected answers. Raises StageError if the file has changed, or its text is too short."""
-    import torch
-
-    from ane_sweep.worker.models import _build
-
     settings = Params.read(params)
     file, model = settings.examples, settings.model
     if hashlib.sha256(inputs["data"].read_bytes()).hexdigest() != file.data:

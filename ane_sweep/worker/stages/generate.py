@@ -12,9 +12,10 @@ leaves   with `keep`: logits-N.npy (tokens, vocabulary) float32 of sample N, as 
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
+import numpy as np
+from transformers import set_seed
 
 from ane_sweep.bridge import model_tasks
 from ane_sweep.bridge.stages import Stage
@@ -22,7 +23,7 @@ from ane_sweep.errors import ConfigError
 from ane_sweep.worker import params
 from ane_sweep.worker.params import Model, Weights
 from ane_sweep.worker.stages import StageResult
-from ane_sweep.worker.talk import programs, tokens
+from ane_sweep.worker.talk import decoding, programs, tokens
 from ane_sweep.worker.talk.channel import Channel
 
 STAGE = Stage(
@@ -55,11 +56,6 @@ class Request(params.Params, frozen=True):
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
     """Answer requests. Raises Unavailable if this host lacks the runtime, ConfigError without a tokenizer."""
-    import numpy as np
-    from transformers import set_seed
-
-    from ane_sweep.worker.talk import decoding
-
     settings = Params.read(params)
     channel = Channel(settings.channel)
     tokenizer, source = channel.open(lambda: tokens.load_tokenizer(params, inputs))
@@ -71,7 +67,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     is_bytes = settings.tokenizer is None and settings.weights.kind == "random"
     end = None if is_bytes else programs.load_config(msgspec.to_builtins(settings.model)).eos_token_id
 
-    def answer(values: dict[str, Any]) -> None:
+    def answer(values: dict[str, object]) -> None:
         request = Request.read(values)
         before = time.perf_counter()
         prompt = tokens.encode(tokenizer, request.prompt, vocabulary)

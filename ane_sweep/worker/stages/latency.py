@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.bridge import protocol
 from ane_sweep.bridge.figures import Look, Metric, Timing
@@ -36,7 +35,7 @@ STAGE = Stage(
 )  # fmt: skip
 
 
-class Params(params.RuntimeParams, frozen=True):
+class Params(params.RuntimeParams, frozen=True, kw_only=True):
     """Parameters of this stage; the runtime reads more of the same JSON."""
 
     policy: Policy
@@ -144,7 +143,7 @@ def choose_pause(idle_s: float | None, runtime: str) -> float:
     return float(traits(runtime).idle_s if idle_s is None else idle_s)
 
 
-def _report(taken: Samples, load_s: float, realised: dict[str, Any], settings: Params) -> StageResult:
+def _report(taken: Samples, load_s: float, realised: dict[str, object], settings: Params) -> StageResult:
     policy, runtime = settings.policy, settings.runtime
     summary = samples.summarise([1000 * seconds for seconds in taken.steady_s])
     realised = {**realised, "samples": summary.count, "warmup": len(taken.warmup_s), "loops": taken.loops}
@@ -170,7 +169,7 @@ def _report(taken: Samples, load_s: float, realised: dict[str, Any], settings: P
         "latency_native_median_ms": _compute_median_ms(taken.native_s),
         "load_ms": 1000 * load_s,
     }
-    if (batch := realised.get("batch", 1)) > 1:
+    if isinstance(batch := realised.get("batch"), int) and batch > 1:
         figures["latency_per_input_ms"] = summary.median / batch
     metrics = [Metric(name, value, "ms", source=runtime) for name, value in figures.items() if value is not None]
     metrics.append(Metric("peak_memory_bytes", protocol.peak_bytes(), "bytes", source=runtime))

@@ -10,7 +10,7 @@ leaves  load.json: both steps in full, helpers before and after
 The state of the cache is checked, not assumed: `realised["load"]` has the number of entries that each step added to the e5
 bundle cache. CFFIXED_USER_HOME moves the cache: Core Foundation takes it for the home folder; a published study
 of an M4 forces fresh compilations that way. Compiling for the Neural Engine can take minutes to hours, 10 GB, or the
-process: see coreml/steps.py. The early window, the steady state and the call after a pause are stage latency's.
+process: see programs/mlprogram/steps.py. The early window, the steady state and the call after a pause are stage latency's.
 """
 
 import json
@@ -18,26 +18,28 @@ import shutil
 import tempfile
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
-from ane_sweep.bridge import disk
+from ane_sweep.bridge import conversion, disk
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
-from ane_sweep.errors import Died, StageError, Unavailable
-from ane_sweep.machine import services
+from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.machine import apple, services
 from ane_sweep.mil import identity, package
-from ane_sweep.worker.coreml.steps import run_step, stop_watching
+from ane_sweep.worker import params
 from ane_sweep.worker.feeds.arrays import Inputs
+from ane_sweep.worker.programs.mlprogram.compile import compile_one
+from ane_sweep.worker.programs.mlprogram.steps import run_with_own_cache, stop_watching
 from ane_sweep.worker.runtimes import coreml
-from ane_sweep.worker.stages import StageResult, compile
+from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
     order=100, many="loads", timeout_s=14400, base_gib=0.6, per_byte=1.2, guess_s=10, guess_per_gb=60,
     stored=False, artifact=True, alone=True, runs_program=True, on_coreml=True, compiles_for_ane=True,
 )  # fmt: skip
 
-HOME_VARIABLE = "CFFIXED_USER_HOME"
 E5_CACHE = "Library/Caches/*/com.apple.e5rt.e5bundlecache/*/*"  # <process>/.../<OS build>/<hash>
 
 
@@ -51,14 +53,23 @@ class Step(TypedDict):
     own_cache: str | None
     new_cache_entries: int
     helpers: dict[str, int]
+    stderr: str
+    seconds: float
 
 
 Steps = dict[str, Step]
 
 
+class Params(params.CoreMLParams, frozen=True):
+    """Parameters of this stage; see the module's docstring."""
+
+    functions: list[str] | None = None
+
+
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
     """Load twice. Raises Unavailable off macOS, StageError if loading fails, Died if it killed the process."""
-    if reason := coreml.available():
+    Params.read(params)
+    if reason := apple.no_coreml():
         raise Unavailable(reason)
     work = Path(tempfile.mkdtemp(prefix="load-"))
     home = work / "home"
@@ -69,28 +80,14 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     steps: Steps = {}
     for name in ("cold", "cached"):
         entries = list_bundles(home)
-        made = run_with_own_cache("load", "load_step", f"load ({name})", home, **request)
+        made = run_with_own_cache(__name__, "load_step", f"load ({name})", home, **request)
         made["new_cache_entries"] = len(list_bundles(home) - entries)
-        steps[name] = made
+        steps[name] = conversion.convert(made, Step)
     realised = {name: describe_cache(name, steps, description) for name in steps}
     helpers = {"before": before, "after": services.state()}
     content = {"schema": 1, "steps": steps, "cache": realised, "helpers": helpers}
     (out / "load.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
     return StageResult(_list_metrics(steps), {"load": realised, "ane_helpers": helpers})
-
-
-def run_with_own_cache(stage: str, step: str, label: str, home: Path, **request: object) -> Any:
-    """Run a step with its caches in `home`; if that fails, with the user's own, with the reason in `own_cache`.
-
-    Raises the errors of the second attempt; Died and Unavailable at once, because a second attempt would end the same way.
-    """
-    request["home"] = str(home)
-    try:
-        return {**run_step(stage, step, label, {HOME_VARIABLE: str(home)}, **request), "own_cache": None}
-    except (Died, Unavailable):
-        raise
-    except StageError as error:
-        return {**run_step(stage, step, label, None, **request), "own_cache": str(error)}
 
 
 def copy_afresh(inputs: dict[str, Path], work: Path) -> tuple[dict[str, str], str]:
@@ -107,7 +104,7 @@ def copy_afresh(inputs: dict[str, Path], work: Path) -> tuple[dict[str, str], st
             if source.suffix == ".mlmodelc":
                 raise StageError("it was given compiled")
             copy = identity.write_fresh_copy(source, copies / source.name, token)
-            compile.compile_one(copy, compiled / f"{source.stem}.mlmodelc", "coremltools")
+            compile_one(copy, compiled / f"{source.stem}.mlmodelc", "coremltools")
     except StageError as error:
         disk.remove_tree(compiled)
         shutil.copytree(inputs["compiled"], compiled)
@@ -116,11 +113,19 @@ def copy_afresh(inputs: dict[str, Path], work: Path) -> tuple[dict[str, str], st
     return {"program": str(copies), "compiled": str(compiled)}, "a new package"
 
 
-def load_step(request: dict[str, Any]) -> dict[str, object]:
+class LoadRequest(params.Params, frozen=True):
+    """The request of `load_step`: the task's params, and its inputs as paths."""
+
+    params: dict[str, object]
+    inputs: dict[str, str]
+
+
+def load_step(request: dict[str, object]) -> dict[str, object]:
     """Load every program of the chain, and each of its functions, then predict once; runs in a process of its own."""
-    inputs = {role: Path(path) for role, path in request["inputs"].items()}
-    names = request["params"].get("functions") or [None]
-    loaded = [coreml.load({**request["params"], "function": name}, inputs) for name in names]
+    task = LoadRequest.read(request)
+    inputs = {role: Path(path) for role, path in task.inputs.items()}
+    names: Sequence[str | None] = Params.read(task.params).functions or [None]
+    loaded = [coreml.load({**task.params, "function": name}, inputs) for name in names]
     runtime = loaded[0]
     values = runtime.prepare(Inputs(inputs["reference"])[0])
     stop_watching(request)

@@ -16,14 +16,14 @@ from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.mil import chain, package, pipeline
 from ane_sweep.worker import params
-from ane_sweep.worker.conversion import packages
 from ane_sweep.worker.feeds.arrays import Inputs, StackWriter
+from ane_sweep.worker.programs.mlprogram import size as packages
 from ane_sweep.worker.runtimes.reference import ReferenceRuntime
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
     order=65, many="choices of pieces", timeout_s=3600, base_gib=0.6, per_byte=1.2, guess_s=3, guess_per_gb=15,
-    leaves="same program", compressed=True, artifact=True, limited=False,
+    leaves="same program", compressed=True, artifact=True, limited=False, packages=True,
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from ane_sweep.worker.stages import StageResult
 STAGE = Stage(
     order=70, many="predictions", timeout_s=600, memory_gib=4, base_gib=0.2, per_byte=0.0, guess_s=0.5, guess_per_gb=1,
     artifact=True, reads=("placement/data/**/*",),
-    warm=("ane_sweep.mil.chunker", "ane_sweep.placement.predict"),
+    warm=("ane_sweep.mil.chunker", "ane_sweep.placement.predict"), packages=True,
 )  # fmt: skip
 
 SCHEMA = 1
@@ -35,6 +35,7 @@ class Params(params.Params, frozen=True):
 
     chips: list[str]
     compute_units: str
+    measured: str | None = None
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:

@@ -24,7 +24,7 @@ from ane_sweep.worker.feeds import own_module, seeds, tokens
 from ane_sweep.worker.feeds.arrays import StackWriter
 from ane_sweep.worker.feeds.own_module import Arrays
 from ane_sweep.worker.models._ports import Ports
-from ane_sweep.worker.params import Model, Texts
+from ane_sweep.worker.params import Texts
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
@@ -36,10 +36,9 @@ STAGE = Stage(
 CALIBRATION = 8  # inputs to calibrate on
 
 
-class Params(params.Params, frozen=True):
+class Params(params.BuildParams, frozen=True, kw_only=True):
     """Parameters of this stage; the model's builder reads more of the same JSON."""
 
-    model: Model
     texts: Texts
 
 

@@ -34,7 +34,7 @@ STAGE = Stage(
 )  # fmt: skip
 
 
-class Params(params.Params, frozen=True):
+class Params(params.RuntimeParams, frozen=True, kw_only=True):
     """Parameters of this stage; the runtime reads more of the same JSON."""
 
     model: Model

@@ -33,7 +33,7 @@ WARMUP = 3
 Feed = TypeVar("Feed")
 
 
-class Params(params.RuntimeParams, frozen=True):
+class Params(params.RuntimeParams, frozen=True, kw_only=True):
     """Parameters of this stage; the runtime reads more of the same JSON."""
 
     throughput: int

@@ -10,7 +10,7 @@ The worker ends when the session closes the socket.
 import json
 import socket
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ane_sweep.errors import ConfigError
 
@@ -35,7 +35,7 @@ class Channel:
             self.send("refused", reason=str(error))
             raise
 
-    def serve(self, answer: Callable[[dict[str, Any]], None]) -> None:
+    def serve(self, answer: Callable[[dict[str, object]], None]) -> None:
         """Answer requests until the session ends. A ConfigError of `answer` refuses its request alone."""
         for line in self._lines:
             try:

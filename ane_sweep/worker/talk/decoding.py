@@ -11,7 +11,14 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import GenerationConfig, GenerationMixin, PreTrainedConfig, PreTrainedModel, TextStreamer
+from transformers import (
+    GenerationConfig,
+    GenerationMixin,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    TextStreamer,
+)
 from transformers.modeling_outputs import CausalLMOutput
 
 from ane_sweep.worker.talk.programs import TextProgram
@@ -67,7 +74,7 @@ class ProgramModel(PreTrainedModel, GenerationMixin):
             self.kept.append(row)
         return CausalLMOutput(logits=torch.from_numpy(row)[None, None])
 
-    def prepare_inputs_for_generation(self, input_ids: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
+    def prepare_inputs_for_generation(self, input_ids: torch.Tensor, **kwargs: object) -> dict[str, object]:  # type: ignore[override]
         """Return the whole text each time: the program decides how much of it to compute anew."""
         return {"input_ids": input_ids}
 
@@ -75,7 +82,7 @@ class ProgramModel(PreTrainedModel, GenerationMixin):
 class Stream(TextStreamer):
     """transformers' streamer, which returns whole words, on the clock."""
 
-    def __init__(self, tokenizer: Any, times: Times, on_text: OnText):
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, times: Times, on_text: OnText):
         super().__init__(tokenizer, skip_prompt=True, skip_special_tokens=True)
         self.times, self.on_text = times, on_text
 
@@ -92,7 +99,7 @@ class Stream(TextStreamer):
             self.on_text(text)
 
 
-def make_settings(request: Mapping[str, Any], limit: int, end: int | list[int] | None) -> GenerationConfig:
+def make_settings(request: Mapping[str, object], limit: int, end: int | list[int] | None) -> GenerationConfig:
     """Return a request as transformers' settings. Without sampling, the likeliest token is taken."""
     names = ("repetition_penalty", *(("temperature", "top_k", "top_p") if request["sampling"] else ()))
     more = {name: request[name] for name in names if name != "repetition_penalty" or request[name] is not None}
@@ -102,7 +109,9 @@ def make_settings(request: Mapping[str, Any], limit: int, end: int | list[int] |
     return GenerationConfig(max_new_tokens=limit, use_cache=False, pad_token_id=0, eos_token_id=end, **more)
 
 
-def decode(talker: ProgramModel, tokenizer: Any, start: list[int], how: GenerationConfig, on_text: OnText) -> list[int]:
+def decode(
+    talker: ProgramModel, tokenizer: PreTrainedTokenizerFast, start: list[int], how: GenerationConfig, on_text: OnText
+) -> list[int]:
     """Return the new ids of one sample; talker.times holds the time of each."""
     talker.times = Times()
     ids = torch.tensor([start])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ane_sweep.bridge import building
 from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.worker import runtimes
+from ane_sweep.worker import models, runtimes
 from ane_sweep.worker.models._types import Dynamic, Model
 from ane_sweep.worker.runtimes._decoding import slice_step
 from ane_sweep.worker.stages import reference
@@ -27,7 +27,7 @@ class TextProgram(Protocol):
     logits   returns the logits (vocabulary,) of the token that follows `ids`
     """
 
-    realised: dict[str, Any]
+    realised: dict[str, object]
 
     def begin(self, prompt: list[int]) -> list[int]: ...
     def logits(self, ids: list[int]) -> "np.ndarray": ...
@@ -37,7 +37,6 @@ class GraphInputs:
     """Graph inputs made of ids, as the stage `reference` makes them."""
 
     def __init__(self, params: dict[str, Any], inputs: dict[str, Path]):
-        from ane_sweep.worker import models
         from ane_sweep.worker.models import _build
 
         self.model, self.length = params["model"], params["seq_len"]

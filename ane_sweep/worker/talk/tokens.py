@@ -3,6 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
 from ane_sweep.bridge import model_tasks
 from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.worker.feeds import tokens
@@ -10,10 +13,8 @@ from ane_sweep.worker.feeds import tokens
 BYTES = 256
 
 
-def load_tokenizer(params: dict[str, Any], inputs: dict[str, Path]) -> tuple[Any, str]:
+def load_tokenizer(params: dict[str, Any], inputs: dict[str, Path]) -> tuple[PreTrainedTokenizerFast, str]:
     """Return a tokenizer of transformers and its description. Raises ConfigError if it is missing or unreadable."""
-    from transformers import PreTrainedTokenizerFast
-
     model = params["model"]
     vocabulary = model_tasks.vocabulary(model["task"], model["arch"])
     if params["tokenizer"] is not None:
@@ -30,7 +31,7 @@ def load_tokenizer(params: dict[str, Any], inputs: dict[str, Path]) -> tuple[Any
     return PreTrainedTokenizerFast(tokenizer_object=made), label
 
 
-def _read_tokenizer(folder: Path) -> Any:
+def _read_tokenizer(folder: Path) -> Tokenizer:
     try:
         tokenizer = tokens.find_tokenizer(folder)
     except StageError as error:
@@ -40,10 +41,8 @@ def _read_tokenizer(folder: Path) -> Any:
     return tokenizer
 
 
-def make_byte_tokenizer(vocabulary: int) -> Any:
+def make_byte_tokenizer(vocabulary: int) -> Tokenizer:
     """Return a tokenizer with one token a byte. Higher ids, which random weights produce too, are written as <id>."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
     if vocabulary < BYTES:
         raise ConfigError(
             f"random weights have no tokenizer, and a vocabulary of {vocabulary} ids has no room for the {BYTES} bytes; "
@@ -57,7 +56,7 @@ def make_byte_tokenizer(vocabulary: int) -> Any:
     return made
 
 
-def encode(tokenizer: Any, text: str, vocabulary: int) -> list[int]:
+def encode(tokenizer: PreTrainedTokenizerFast, text: str, vocabulary: int) -> list[int]:
     """Return the ids of a text. Raises ConfigError for a text without tokens, and for ids that the model lacks."""
     ids: list[int] = tokenizer(text)["input_ids"]
     if not ids:

@@ -5,7 +5,6 @@ only while `marks` is a list. So the parts of a sample, the gaps between them an
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.stats.samples import quantile
@@ -70,12 +69,12 @@ def list_metrics(what: str, steady: list[SplitSample], source: str) -> list[Metr
     return [Metric(name, quantile(values, 0.5), "ms", source=source) for name, values in figures.items()]
 
 
-def describe_calls(what: str, calls: list[list[float]]) -> dict[str, Any]:
+def describe_calls(what: str, calls: list[list[float]]) -> dict[str, object]:
     """Return when each part began and ended, by the clock of the samples, for samples.json."""
     return {"parts": {"what": what, "calls": calls[:SHOWN], "left_out": max(0, len(calls) - SHOWN)}} if calls else {}
 
 
-def rank_costs(times: list[tuple[str, str, int, float]], source: str) -> dict[str, Any]:
+def rank_costs(times: list[tuple[str, str, int, float]], source: str) -> dict[str, object]:
     """Return the ops that took longest, from (name, type, number of the chunk, seconds) of one prediction's ops."""
     total = sum(seconds for *_, seconds in times)
     if not total:

@@ -5,8 +5,8 @@ each step is a child of the worker; its death ends this task, with the step's na
 Apple's services is read once a second until the child begins to time short calls (`stop_watching`). The task's own limit
 limits the time.
 
-    child    python -m ane_sweep.worker.coreml.steps REQUEST_JSON     {"stage", "step", "result", ...}
-             calls  stages/<stage>.py: <step>(request) -> plain JSON values
+    child    python -m ane_sweep.worker.programs.mlprogram.steps REQUEST_JSON     {"module", "step", "result", ...}
+             calls  <module>: <step>(request) -> plain JSON values
 """
 
 import importlib
@@ -18,7 +18,6 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.bridge import autopsy, disk
 from ane_sweep.bridge.protocol import MEMORY_VARIABLE, PARENT_VARIABLE
@@ -28,9 +27,26 @@ from ane_sweep.machine import processes, services, stand_in
 from ane_sweep.worker.child import describe_error, die_with_parent, explain_death
 
 _LOOK_S = 1.0
+HOME_VARIABLE = "CFFIXED_USER_HOME"  # Core Foundation takes it for the home folder
 
 
-def run_step(stage: str, step: str, label: str, env: dict[str, str] | None = None, **values: object) -> dict[str, Any]:
+def run_with_own_cache(module: str, step: str, label: str, home: Path, **request: object) -> dict[str, object]:
+    """Run a step with its caches in `home`; if that fails, with the user's own, with the reason in `own_cache`.
+
+    Raises the errors of the second attempt; Died and Unavailable at once, because a second attempt would end the same way.
+    """
+    request["home"] = str(home)
+    try:
+        return {**run_step(module, step, label, {HOME_VARIABLE: str(home)}, **request), "own_cache": None}
+    except (Died, Unavailable):
+        raise
+    except StageError as error:
+        return {**run_step(module, step, label, None, **request), "own_cache": str(error)}
+
+
+def run_step(
+    module: str, step: str, label: str, env: dict[str, str] | None = None, **values: object
+) -> dict[str, object]:
     """Run one step; return its values, with `stderr` (messages of native code) and `helpers` (peaks by name, bytes).
 
     Raises errors.Died if the process was killed or went over the memory limit; Unavailable and StageError if it raised
@@ -38,9 +54,9 @@ def run_step(stage: str, step: str, label: str, env: dict[str, str] | None = Non
     """
     folder = Path(tempfile.mkdtemp(prefix=f"{step}-"))
     files = {"result": str(folder / "result.json"), "quiet": str(folder / "q")}
-    request = {**values, "stage": stage, "step": step, **files}
+    request = {**values, "module": module, "step": step, **files}
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
-    command = [sys.executable, "-P", "-m", "ane_sweep.worker.coreml.steps", str(folder / "request.json")]
+    command = [sys.executable, "-P", "-m", "ane_sweep.worker.programs.mlprogram.steps", str(folder / "request.json")]
     more = {PARENT_VARIABLE: str(os.getpid()), **(env or {})}
     with open(folder / "stderr.txt", "wb") as stderr:
         child = subprocess.Popen(
@@ -64,9 +80,9 @@ def run_step(stage: str, step: str, label: str, env: dict[str, str] | None = Non
     return {**result, "stderr": stderr_tail, "helpers": peaks}
 
 
-def stop_watching(request: dict[str, Any]) -> None:
+def stop_watching(request: dict[str, object]) -> None:
     """End the watching of this step's memory; a step calls it before it times short calls."""
-    Path(request["quiet"]).touch()
+    Path(str(request["quiet"])).touch()
 
 
 def _watch(child: subprocess.Popen[bytes], quiet_file: Path) -> tuple[dict[str, int], str | None]:
@@ -113,8 +129,8 @@ def main(path: str) -> None:
         scripted_remote.install(script)
     began = time.perf_counter()
     try:
-        stage = importlib.import_module(f"ane_sweep.worker.stages.{request['stage']}")
-        result = {**getattr(stage, request["step"])(request), "seconds": time.perf_counter() - began}
+        module = importlib.import_module(request["module"])
+        result = {**getattr(module, request["step"])(request), "seconds": time.perf_counter() - began}
     except MemoryError as error:
         result = {"out_of_memory": describe_error(error)}
     except Unavailable as error:

@@ -5,14 +5,19 @@ They are ops of transformers' masks, resizing with a cubic or an antialiased fil
 registers stay, except `_upsample_bilinear2d_aa`: coremltools 9.0 converts it without its filter, which changes numbers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 
-from ane_sweep.worker.conversion import assignments
+import numpy as np
+import torch
+from coremltools.converters.mil import Builder as mb
+from coremltools.converters.mil.frontend.torch.converter import TranscriptionContext
+from coremltools.converters.mil.frontend.torch.internal_graph import InternalTorchIRNode as Node
+from coremltools.converters.mil.frontend.torch.ops import _get_inputs
+from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY as known
+from coremltools.converters.mil.mil import Var, types
 
-if TYPE_CHECKING:
-    import numpy as np
+from ane_sweep.worker.programs.mlprogram import assignments
 
 _WHOLE, _BOOL = (0, 1, 2, 3, 4), 11  # torch's numbers of its dtypes: c10/core/ScalarType.h
 
@@ -20,7 +25,6 @@ _WHOLE, _BOOL = (0, 1, 2, 3, 4), 11  # torch's numbers of its dtypes: c10/core/S
 @contextmanager
 def register_ops() -> Iterator[None]:
     """Register the missing conversions inside this context."""
-    from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY as known
 
     table = known.name_to_func_mapping
     before = {name: table.get(name) for name in _OPS}
@@ -35,22 +39,18 @@ def register_ops() -> Iterator[None]:
                 table[name] = theirs
 
 
-def _is_wrong(name: str, theirs: Any) -> bool:
-    return name in _WRONG and str(theirs.__module__).startswith("coremltools.")
+def _is_wrong(name: str, theirs: object) -> bool:
+    return name in _WRONG and str(getattr(theirs, "__module__", "")).startswith("coremltools.")
 
 
-def _convert_new_ones(context: Any, node: Any) -> None:
+def _convert_new_ones(context: TranscriptionContext, node: Node) -> None:
     """Convert x.new_ones(shape, dtype=None): all ones, of the dtype or that of x."""
-    import numpy as np
-    from coremltools.converters.mil import Builder as mb
-    from coremltools.converters.mil.frontend.torch.ops import _get_inputs
-    from coremltools.converters.mil.mil import types
 
     x, shape, *more = _get_inputs(context, node)
     number = more[0].val if more and more[0] is not None else None
     whole = types.is_int(x.dtype) if number is None else int(number) in _WHOLE
     truth = types.is_bool(x.dtype) if number is None else int(number) == _BOOL
-    value: Any = np.bool_(True) if truth else np.int32(1) if whole else np.float32(1)
+    value: np.generic = np.bool_(True) if truth else np.int32(1) if whole else np.float32(1)
     sizes = [one.val for one in shape] if isinstance(shape, list) else shape.val
     if sizes is not None and len(sizes) == 0:
         context.add(mb.const(val=value, name=node.name))
@@ -60,10 +60,8 @@ def _convert_new_ones(context: Any, node: Any) -> None:
     context.add(mb.fill(shape=shape, value=value, name=node.name))
 
 
-def _convert_diff(context: Any, node: Any) -> None:
+def _convert_diff(context: TranscriptionContext, node: Node) -> None:
     """Convert torch.diff(x, n=1, dim=-1, prepend=None, append=None): neighbours' differences along one axis."""
-    from coremltools.converters.mil import Builder as mb
-    from coremltools.converters.mil.frontend.torch.ops import _get_inputs
 
     x, times, axis, *ends = _get_inputs(context, node, expected=5)
     before, after = ends
@@ -82,17 +80,14 @@ def _convert_diff(context: Any, node: Any) -> None:
     context.add(mb.sub(x=later, y=earlier, name=node.name))
 
 
-def _convert_resize(context: Any, node: Any) -> None:
+def _convert_resize(context: TranscriptionContext, node: Node) -> None:
     """Convert a resize by rows and columns exactly, as two products with constant matrices, for sizes that do not vary."""
-    import numpy as np
-    from coremltools.converters.mil import Builder as mb
-    from coremltools.converters.mil.frontend.torch.ops import _get_inputs
 
     x, sizes, corners, scales = _get_inputs(context, node, expected=4)
     high, wide = x.shape[-2:]
     if not all(isinstance(one, (int, np.integer)) for one in (high, wide)):
         raise NotImplementedError("height and width must not vary")
-    scale: list[Any] = _read_constants(scales) or [None, None]
+    scale: Sequence[float | None] = _read_constants(scales) or [None, None]
     size = _read_constants(sizes) or [int(high * scale[0]), int(wide * scale[1])]
     rows, columns = (
         _compute_matrix(node.kind, *one, bool(corners.val))
@@ -102,7 +97,7 @@ def _convert_resize(context: Any, node: Any) -> None:
     context.add(mb.matmul(x=x, y=np.ascontiguousarray(columns.T), name=node.name))
 
 
-def _read_constants(variables: Any) -> list[float] | None:
+def _read_constants(variables: Var | list[Var] | None) -> list[float] | None:
     """Return the constants of a list, or None if there is no list. Raises NotImplementedError for other values."""
     if variables is None:
         return None
@@ -112,9 +107,8 @@ def _read_constants(variables: Any) -> list[float] | None:
     return [value.item() for value in values]
 
 
-def _compute_matrix(kind: str, size: int, made: int, scale: float | None, corners: bool) -> "np.ndarray":
+def _compute_matrix(kind: str, size: int, made: int, scale: float | None, corners: bool) -> np.ndarray:
     """Return torch's results for the unit vectors as a matrix: (made, size) in fp32."""
-    import torch
 
     units = torch.eye(size, dtype=torch.float64)[None, None]
     filtered = getattr(torch.ops.aten, kind)(units, [made, size], corners, scale, None)

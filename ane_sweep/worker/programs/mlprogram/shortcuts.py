@@ -8,12 +8,14 @@ attribute that another coremltools lacks is not patched: then the conversion is 
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import ModuleType
 
 import numpy as np
+from coremltools.converters.mil.mil import Operation, Var
 
 from ane_sweep.worker.grow import recipes
 
+Check = Callable[[object, Var, Var], None]
 FP16_MAX = 65504.0
 
 _MIL = "coremltools.converters.mil.mil"
@@ -43,9 +45,9 @@ def _count_names_anew() -> None:
     It forgets its counts when a conversion succeeds, not when it fails, and the counts of symbols never.
     """
     importlib.import_module(f"{_MIL}.builder").Builder.name_count.clear()
-    symbolic: Any = importlib.import_module(f"{_MIL}.types.symbolic")
+    symbolic: ModuleType = importlib.import_module(f"{_MIL}.types.symbolic")
     symbolic.k_used_symbols.clear()
-    symbolic.k_num_internal_syms = 0
+    vars(symbolic)["k_num_internal_syms"] = 0
 
 
 def fits_fp16(values: np.ndarray) -> bool:
@@ -56,10 +58,10 @@ def fits_fp16(values: np.ndarray) -> bool:
     return values.size == 0 or bool(values.max() <= FP16_MAX and values.min() >= -FP16_MAX)
 
 
-def _make_overflow_check(original: Any) -> "staticmethod[[Any], bool]":
+def _make_overflow_check(original: "staticmethod[[Operation], bool]") -> "staticmethod[[Operation], bool]":
     # coremltools builds index arrays (8 bytes a number and axis) over every constant of every op. A maximum and a
     # minimum answer the same question; what they do not settle goes to the original.
-    def fp16_overflow(op: Any) -> bool:
+    def fp16_overflow(op: Operation) -> bool:
         constants = [
             var.op.val.val
             for given in op.inputs.values()
@@ -71,9 +73,9 @@ def _make_overflow_check(original: Any) -> "staticmethod[[Any], bool]":
     return staticmethod(fp16_overflow)
 
 
-def _make_underflow_check(original: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
+def _make_underflow_check(original: Check) -> Check:
     # The check is for epsilons and skips what has 400 numbers or more, but copies every tensor to count them.
-    def check_underflow_to_zero(self: Any, new_var: Any, var: Any) -> None:
+    def check_underflow_to_zero(self: object, new_var: Var, var: Var) -> None:
         if np.size(var.val) < 400 and recipes.recipe_of(new_var.val) is None:  # else `narrowed` does the same
             original(self, new_var, var)
 

@@ -6,16 +6,16 @@ the plan's cost, as if the whole plan took one millisecond. The args of each eve
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from ane_sweep.placement.types import Placement
+from ane_sweep.worker.programs import PlannedOp
 
 NAME = "plan.trace.json"
 _THREADS = {"cpu": 1, "gpu": 2, "ane": 3}
 _WHOLE_US = 1000.0
 
 
-def build_events(table: Sequence[dict[str, Any]], summary: Placement) -> dict[str, Any]:
+def build_events(table: Sequence[PlannedOp], summary: Placement) -> dict[str, object]:
     """Return the trace of a plan's rows; rows without a unit are left out."""
     placed = [row for row in table if row["preferred"] is not None]
     total = sum(row["cost"] for row in placed) or 1.0
@@ -36,7 +36,7 @@ def build_events(table: Sequence[dict[str, Any]], summary: Placement) -> dict[st
                 "name": row["op_type"],
                 "cat": "planned",
                 "pid": processes[_name_program(row)],
-                "tid": _THREADS[row["preferred"]],
+                "tid": _THREADS[str(row["preferred"])],
                 "ts": round(at, 3),
                 "dur": round(length, 3),
                 "args": {"length": kind} | {key: value for key, value in row.items() if value not in (None, [])},
@@ -47,12 +47,12 @@ def build_events(table: Sequence[dict[str, Any]], summary: Placement) -> dict[st
     return {"traceEvents": found, "displayTimeUnit": "ms", "otherData": about}
 
 
-def _name_program(row: dict[str, Any]) -> str:
+def _name_program(row: PlannedOp) -> str:
     return " ".join(part for part in (row["chunk"] or "model", row.get("part"), row["function"]) if part)
 
 
-def _measure_length(row: dict[str, Any], total: float) -> tuple[float, str]:
-    estimate = (row.get("estimated_ms") or {}).get(row.get("backend"))
+def _measure_length(row: PlannedOp, total: float) -> tuple[float, str]:
+    estimate = (row.get("estimated_ms") or {}).get(row.get("backend") or "")
     if estimate is not None:
         return 1000.0 * estimate, "estimated by Core ML's compiler"
     return _WHOLE_US * row["cost"] / total, "share of the plan's cost"

@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+
+import coremltools
+import torch
+from coremltools.converters.mil.frontend.torch.internal_graph import InternalTorchIRNode as Node
 
 from ane_sweep import data, installed, native_errors
 from ane_sweep.errors import StageError
@@ -41,11 +44,10 @@ def explain_failures() -> Iterator[None]:
 
 @contextmanager
 def _remember_lines() -> Iterator[None]:
-    from coremltools.converters.mil.frontend.torch.internal_graph import InternalTorchIRNode as Node
 
     made = Node.__dict__["from_torchscript_node"]
 
-    def remembering(cls: Any, node: Any, parent: Any) -> Any:
+    def remembering(cls: type[Node], node: torch.Node, parent: object) -> Node:
         found = made.__func__(cls, node, parent)
         found.meta = {"source": node.sourceRange(), "is_view": _is_view(node, found.kind)}
         return found
@@ -57,16 +59,19 @@ def _remember_lines() -> Iterator[None]:
         Node.from_torchscript_node = made
 
 
-def _is_view(node: Any, kind: str) -> bool:
+def _is_view(node: torch.Node, kind: str) -> bool:
     """Return True if a reshape or flatten of a trace shares its input's memory, which depends on the input's strides."""
-    import torch
-
     if kind not in ("reshape", "flatten"):
         return False
     given, made = (next(ends()).type() for ends in (node.inputs, node.outputs))
+    if not (isinstance(given, torch.TensorType) and isinstance(made, torch.TensorType)):
+        return False
+    sizes, strides, wanted = given.sizes(), given.strides(), made.sizes()
+    if sizes is None or strides is None or wanted is None:  # of a graph that was not traced
+        return False
     try:
-        like = torch.empty_strided(given.sizes(), given.strides(), device="meta").reshape(made.sizes())
-    except (RuntimeError, TypeError):  # of a graph that was not traced, whose sizes are not known
+        like = torch.empty_strided(sizes, strides, device="meta").reshape(wanted)
+    except (RuntimeError, TypeError):
         return False
     return like._is_view()
 
@@ -88,7 +93,7 @@ def explain_error(error: BaseException) -> str | None:
     return f"{said}; {known}" if (known := find_workaround(kind)) else said
 
 
-def _find_failed_node(error: BaseException) -> Any:
+def _find_failed_node(error: BaseException) -> Node | None:
     """Return coremltools' node of the innermost op whose conversion raised the error, or None."""
     node, entry = None, error.__traceback__
     while entry is not None:
@@ -127,6 +132,5 @@ def find_workaround(kind: str) -> str | None:
 
 
 def _coremltools_version() -> str:
-    import coremltools
 
     return str(coremltools.__version__)

@@ -1,9 +1,12 @@
 """Ops of an fp16 program that stay in fp32, and the passes that coremltools runs over a program."""
 
 from fnmatch import fnmatchcase
-from typing import Any
 
+import coremltools as ct
 import numpy as np
+from coremltools.converters.mil.mil import Operation, Var
+
+from ane_sweep.worker.models._hf import MASKED
 
 _MODULES = ("TORCHSCRIPT_MODULE_TYPE", "TORCHSCRIPT_MODULE_NAME")
 
@@ -26,7 +29,7 @@ class Fp32Ops:
             fnmatchcase("reduce_mean", pattern) for pattern in self.patterns
         )
 
-    def keeps(self, op: Any) -> bool:
+    def keeps(self, op: Operation) -> bool:
         names = [str(name) for source in op.scopes if source.name in _MODULES for name in op.scopes[source]]
         matched = any(fnmatchcase(name, p) for p in self.patterns for name in (op.op_type, op.name, *names))
         self.kept += matched
@@ -38,7 +41,7 @@ class Fp32Ops:
         return op.op_type == "layer_norm" or any(name.endswith("Norm") for name in names)
 
 
-def _is_mask(var: Any) -> bool:
+def _is_mask(var: Var) -> bool:
     """Return True for a causal mask: a constant that hides keys, a product that makes one inside, or the input."""
     if var.val is not None:
         return bool(var.val.ndim == 4) and _hides(var.val)
@@ -49,12 +52,10 @@ def _is_mask(var: Any) -> bool:
 
 
 def _hides(values: np.ndarray) -> bool:
-    from ane_sweep.worker.models._hf import MASKED
-
     return bool(values.min() <= MASKED)
 
 
-def choose_precision(ct: Any, compute: str, wide: Fp32Ops) -> Any:
+def choose_precision(compute: str, wide: Fp32Ops) -> object:
     """Return coremltools' compute precision, with a selector if some ops stay in fp32."""
     if compute == "fp32":
         return ct.precision.FLOAT32
@@ -63,7 +64,7 @@ def choose_precision(ct: Any, compute: str, wide: Fp32Ops) -> Any:
     return ct.transform.FP16ComputePrecision(op_selector=lambda op: not wide.keeps(op))
 
 
-def build_pipeline(ct: Any, wide: Fp32Ops, guarded: bool = False) -> Any:
+def build_pipeline(wide: Fp32Ops, guarded: bool = False) -> ct.PassPipeline:
     """Return coremltools' default passes, less those that only cost here, and two more that save memory.
 
     guarded   keep the guards of indices: a user's own code may have negative ones

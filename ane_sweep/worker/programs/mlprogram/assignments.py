@@ -6,49 +6,35 @@ through any other view. Here every write makes a new value of the viewed tensor,
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+
+import numpy as np
+from coremltools.converters.mil import Builder as mb
+from coremltools.converters.mil.frontend import _utils
+from coremltools.converters.mil.frontend.torch import converter, ops
+from coremltools.converters.mil.frontend.torch.converter import TranscriptionContext
+from coremltools.converters.mil.frontend.torch.internal_graph import InternalTorchIRGraph as Graph
+from coremltools.converters.mil.frontend.torch.internal_graph import InternalTorchIRNode as Node
+from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY as known
+from coremltools.converters.mil.mil import Var, types
+from coremltools.converters.mil.mil.ops.defs._utils import solve_slice_by_index_shape
 
 from ane_sweep.errors import StageError
-from ane_sweep.worker.conversion import hints
+from ane_sweep.worker.programs.mlprogram import hints
 
 KIND = "ane_sweep_assign"
 _FILLS = ("copy_", "fill_", "zero_")
 _CUTS = {"slice": 4, "select": 2}  # views that are written back -> how many inputs each has beside the tensor
-_SHARES = frozenset(
-    [
-        "view",
-        "transpose",
-        "permute",
-        "t",
-        "numpy_t",
-        "squeeze",
-        "unsqueeze",
-        "expand",
-        "expand_as",
-        "view_as",
-        "chunk",
-        "constantchunk",
-        "split",
-        "split_with_sizes",
-        "tensor_split",
-        "unbind",
-        "listunpack",
-        "narrow",
-        "diagonal",
-        "unfold",
-        "movedim",
-        "swapaxes",
-        "swapdims",
-        "unflatten",
-    ]
-)  # views that are not
+# views that are not
+_SHARES = frozenset({
+    "view", "transpose", "permute", "t", "numpy_t", "squeeze", "unsqueeze", "expand", "expand_as", "view_as",
+    "chunk", "constantchunk", "split", "split_with_sizes", "tensor_split", "unbind", "listunpack", "narrow",
+    "diagonal", "unfold", "movedim", "swapaxes", "swapdims", "unflatten",
+})  # fmt: skip
 
 
 @contextmanager
 def register_assignments() -> Iterator[None]:
     """Use this module's pass and op in place of coremltools' inside this context."""
-    from coremltools.converters.mil.frontend.torch import converter
-    from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY as known
 
     theirs = converter.generate_tensor_assignment_ops
     converter.generate_tensor_assignment_ops = lambda graph: (
@@ -62,11 +48,11 @@ def register_assignments() -> Iterator[None]:
         known.name_to_func_mapping.pop(KIND, None)
 
 
-def _has_branches(graph: Any) -> bool:
+def _has_branches(graph: Graph) -> bool:
     return any(node.blocks for node in graph.nodes)
 
 
-def rewrite_assignments(graph: Any) -> None:
+def rewrite_assignments(graph: Graph) -> None:
     """Replace every write into a tensor by a new value of it. Raises StageError, with the line, if that is impossible."""
     values = _Values()
     for node in graph.nodes:
@@ -87,12 +73,12 @@ class _Values:
     """
 
     def __init__(self) -> None:
-        self.nodes: list[Any] = []
+        self.nodes: list[Node] = []
         self.current: dict[str, str] = {}
-        self.views: dict[str, tuple[Any, int]] = {}
+        self.views: dict[str, tuple[Node, int]] = {}
         self.versions: dict[str, int] = {}
         self.same: dict[str, str] = {}
-        self.lost: dict[str, Any] = {}
+        self.lost: dict[str, Node] = {}
 
     def root(self, name: str) -> str:
         """Return the tensor that a view is taken of, which may be the name itself."""
@@ -118,7 +104,7 @@ class _Values:
             self.current.update(zip(node.outputs, outputs))
         return self.current.get(name, name)
 
-    def add(self, node: Any) -> None:
+    def add(self, node: Node) -> None:
         """Take the next node of the trace."""
         names = [self.same.get(name, name) for name in node.inputs]
         target = names[0] if names else ""
@@ -133,9 +119,9 @@ class _Values:
                 taken = _copy_node(node, node.kind, names, node.outputs), self.versions.get(self.root(target), 0)
                 self.views.update(dict.fromkeys(node.outputs, taken))
 
-    def _assign(self, node: Any, target: str, value: list[str]) -> None:
+    def _assign(self, node: Node, target: str, value: list[str]) -> None:
         """Write a value into the tensor that `target` is a slice of."""
-        base, cuts = target, list[Any]()
+        base, cuts = target, list[Node]()
         while base in self.views and self.views[base][0].kind in _CUTS:
             cuts.insert(0, self.views[base][0])
             base = cuts[0].inputs[0]
@@ -146,7 +132,7 @@ class _Values:
         self._change(node, base, made.outputs[0])
         self.same[node.outputs[0]] = target
 
-    def _put_back(self, node: Any, target: str) -> None:
+    def _put_back(self, node: Node, target: str) -> None:
         """Write an op's result into its target, as torch's in-place ops do."""
         if target in self.views and self.views[target][0].kind in _CUTS:
             self._assign(_copy_node(node, "copy_", [], [f"{node.name}_put_back"]), target, [node.outputs[0]])
@@ -154,7 +140,7 @@ class _Values:
             self._change(node, target, node.outputs[0])
         self.same[node.outputs[0]] = target
 
-    def _change(self, node: Any, base: str, value: str) -> None:
+    def _change(self, node: Node, base: str, value: str) -> None:
         """Give a tensor its new value. A view becomes a tensor of its own, and the tensor behind it is lost."""
         if base in self.views:
             self.lost[self.root(base)] = node
@@ -163,22 +149,20 @@ class _Values:
         self.current[base] = value
 
 
-def _copy_node(node: Any, kind: str, inputs: list[str], outputs: list[str]) -> Any:
+def _copy_node(node: Node, kind: str, inputs: list[str], outputs: list[str]) -> Node:
     """Make a node that comes from the same line of code."""
     return type(node)(
         kind, inputs, outputs, parent=node.parent, attr=node.attr, model_hierarchy=node.model_hierarchy, meta=node.meta
     )
 
 
-def _describe_place(node: Any) -> str:
+def _describe_place(node: Node) -> str:
     line = hints.find_line((node.meta or {}).get("source", ""))
     return f" ({line})" if line else ""
 
 
-def _convert_assignment(context: Any, node: Any) -> None:
+def _convert_assignment(context: TranscriptionContext, node: Node) -> None:
     """Convert KIND: inputs are the tensor, the value (none for zero_), and of each slice or select its indices."""
-    import numpy as np
-    from coremltools.converters.mil import Builder as mb
 
     x = context[node.inputs[0]]
     given = 1 if node.attr["fills"] == "zero_" else 2
@@ -194,14 +178,10 @@ def _convert_assignment(context: Any, node: Any) -> None:
     context.add(_write_part(context, node, x, cuts, value), node.name)
 
 
-def _write_part(context: Any, node: Any, x: Any, cuts: list[tuple[str, list[str]]], value: Any) -> Any:
+def _write_part(
+    context: TranscriptionContext, node: Node, x: Var, cuts: list[tuple[str, list[str]]], value: Var
+) -> Var:
     """Return `x` with `value` in the part that the cuts leave, one after the other."""
-    import numpy as np
-    from coremltools.converters.mil import Builder as mb
-    from coremltools.converters.mil.frontend import _utils
-    from coremltools.converters.mil.frontend.torch import ops
-    from coremltools.converters.mil.mil import types
-    from coremltools.converters.mil.mil.ops.defs._utils import solve_slice_by_index_shape
 
     indices, later = _group_by_axis(context, node, x.rank, cuts)
     begin, end, stride, *masks = ops._get_slice_params(context, x, indices)
@@ -229,19 +209,19 @@ def _write_part(context: Any, node: Any, x: Any, cuts: list[tuple[str, list[str]
 
 
 def _group_by_axis(
-    context: Any, node: Any, rank: int, cuts: list[tuple[str, list[str]]]
-) -> tuple[list[Any], list[Any]]:
+    context: TranscriptionContext, node: Node, rank: int, cuts: list[tuple[str, list[str]]]
+) -> tuple[list[str | None], list[tuple[str, list[str]]]]:
     """Return [begin, end, stride] of each axis, of a select [index, None, None], as coremltools takes them; and the cuts from
     the first on that cuts an axis again."""
-    left, found = list(range(rank)), dict[int, list[Any]]()
+    left, found = list(range(rank)), dict[int, list[str | None]]()
     taken = 0
     for kind, (dim, *indices) in cuts:
         axis = left[int(context[dim].val)]
         if axis in found:
             break
-        found[axis] = [indices[0], None, None] if kind == "select" else indices
+        found[axis] = [indices[0], None, None] if kind == "select" else [*indices]
         if kind == "select":
             left.remove(axis)
         taken += 1
-    nothing = [f"{node.name}_nothing"] * 3
+    nothing: list[str | None] = [f"{node.name}_nothing"] * 3
     return [one for axis in range(max(found, default=-1) + 1) for one in found.get(axis, nothing)], cuts[taken:]

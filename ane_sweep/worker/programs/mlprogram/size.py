@@ -1,26 +1,29 @@
-"""Sizes of packages and programs that coremltools wrote, and removal of what it leaves to chance."""
+"""Sizes of packages that coremltools wrote, and removal of what it leaves to chance."""
 
 import json
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from coremltools.converters.mil.mil import Program
 
 MLMODEL = Path("Data", "com.apple.CoreML", "model.mlmodel")
 WEIGHTS = Path("Data", "com.apple.CoreML", "weights", "weight.bin")
 
 
-def measure_bytes(package: Path) -> int:
+def measure_bytes(program: Path) -> int:
     """Return the bytes of a package on disk."""
-    return sum(path.stat().st_size for path in package.rglob("*") if path.is_file())
+    return sum(path.stat().st_size for path in program.rglob("*") if path.is_file())
 
 
-def compute_bits_per_weight(package: Path, numbers: int) -> float:
+def compute_bits_per_weight(program: Path, numbers: int) -> float:
     """Return the bits of the weight file (tables, scales, masks, alignment included) per dense number."""
-    path = package / WEIGHTS
+    path = program / WEIGHTS
     return 8 * path.stat().st_size / numbers if path.exists() and numbers else 0.0
 
 
-def count_float_numbers(program: Any) -> int:
+def count_float_numbers(program: "Program") -> int:
     """Count the floating-point numbers in the constants of a coremltools program."""
     values = [
         op.outputs[0].val
@@ -47,5 +50,5 @@ def make_deterministic(package: Path) -> None:
     manifest_path.write_text(json.dumps(manifest, indent=4, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def _list_items(manifest: dict[str, Any]) -> list[tuple[str, dict[str, str]]]:
+def _list_items(manifest: dict[str, dict[str, dict[str, str]]]) -> list[tuple[str, dict[str, str]]]:
     return list(manifest["itemInfoEntries"].items())
