@@ -108,9 +108,7 @@ def main(path: str) -> None:
     explain_death()
     request = json.loads(Path(path).read_text(encoding="utf-8"))
     if script := stand_in.active():
-        from ane_sweep.coreml_anywhere import scripted_remote
-
-        scripted_remote.install(script)
+        script.install()
     began = time.perf_counter()
     try:
         stage = importlib.import_module(f"ane_sweep.worker.stages.{request['stage']}")

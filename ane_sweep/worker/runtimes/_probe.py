@@ -10,17 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.machine import stand_in
 from ane_sweep.worker.runtimes._coremltools import import_coremltools
 
 
 def probe_coreml() -> dict[str, Any]:
     """Return {native, storage: bool, devices: {name: cores or null}, predict_ms or error}: a tiny program on the CPU."""
-    from ane_sweep.machine import stand_in
-
     if script := stand_in.active():
-        from ane_sweep.coreml_anywhere import scripted_remote
-
-        scripted_remote.install(script)
+        script.install()
     ct = import_coremltools()
     found: dict[str, Any] = {"native": ct.models.model._MLModelProxy is not None}
     found["storage"] = _can_import("coremltools.libmilstoragepython")
