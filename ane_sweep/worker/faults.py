@@ -7,7 +7,7 @@
     corrupt_weights  the right sizes, every value a NaN                 -> failed, by the stage that reads the weights
 
 The first four need nothing but the standard library, so the worker runs them before any heavy import. The axis `fault` enters
-the task's options; nobody else reads it there.
+the task's options, which the worker alone reads.
 """
 
 import ctypes
