@@ -19,7 +19,7 @@ SETTINGS = {"lanes": 2, "budget_minutes": None, "gate": {"wait_s": 0, "busy": 1}
 def task(stage: str, alone: bool = False, **inputs: str) -> Task:
     return Task(
         stage=stage, key=stage + "0" * 20, params={}, inputs={role: key + "0" * 20 for role, key in inputs.items()},
-        folders={}, limits={"timeout_s": 5, "memory_gib": None}, fault=None, label=f"{stage} tiny", work=1,
+        folders={}, limits={"timeout_s": 5, "memory_gib": None}, label=f"{stage} tiny", work=1,
         memory_bytes=1, disk_bytes=0, seconds=None, alone=alone, round=int(stage == "latency"),
     )  # fmt: skip
 

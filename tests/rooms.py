@@ -32,7 +32,14 @@ class Room:
         source += "from ane_sweep.errors import *\ndef run(params, inputs, out):\n" + textwrap.indent(body, "    ")
         self.path.joinpath("fake.py").write_text(source)
         limits = Limits(more.pop("memory_bytes", None))
-        asked = {"params": {}, "inputs": {}, "out": self.base / "out", "tmp": self.base / "tmp", "threads": 1} | more
+        params = {"options": {"fault": more.pop("fault")}} if "fault" in more else {}
+        asked = {
+            "params": params,
+            "inputs": {},
+            "out": self.base / "out",
+            "tmp": self.base / "tmp",
+            "threads": 1,
+        } | more
         return TaskRequest(stage=asked.pop("stage", "fake"), key="k1", limits=limits, **asked)
 
     def env(self) -> dict[str, str]:

@@ -38,8 +38,6 @@ FLOORS = (
 )
 # Libraries: whoever knows nothing of sweeps can use them. They import each other, `errors` and `native_errors`.
 LIBRARIES = {"mil", "reference", "hwx", "stats", "placement"}
-# The stand-in's compiler, in the worker alone: a tool that is asked for is answered by coremltools' drop-in.
-DOORS = {("machine.tools", "coreml_anywhere.native")}
 WORKER_ROOMS = ("worker", "reference", "coreml_anywhere")
 IN_PROCESS = {
     "verbs.run",
@@ -96,11 +94,11 @@ def packages(module: str) -> list[str]:
 
 
 def reached(module: str) -> set[str]:
-    """The modules that it imports, and those that they import, and so on; nothing behind a declared door."""
+    """The modules that it imports, and those that they import, and so on."""
     found, new = {module}, [module]
     while new:
         at = new.pop()
-        fresh = {other for other in own(at) if (at, other) not in DOORS} - found
+        fresh = own(at) - found
         found, new = found | fresh, [*new, *fresh]
     return found
 
@@ -118,9 +116,7 @@ def test_data_runs_one_way(module):
     here = module.partition(".")[0]
     for other in own(module):
         there = other.partition(".")[0]
-        assert here in (there, "") or (module, other) in DOORS or floor[there] < floor[here], (
-            f"{module} imports {other}"
-        )
+        assert here in (there, "") or floor[there] < floor[here], f"{module} imports {other}"
 
 
 @pytest.mark.parametrize("module", [name for name in NAMES if name.partition(".")[0] in LIBRARIES])
@@ -130,7 +126,7 @@ def test_a_library_imports_libraries_and_errors_alone(module):
 
 def test_no_module_imports_itself_by_way_of_others():
     for module in NAMES:
-        behind = set().union(*(reached(other) for other in own(module) if (module, other) not in DOORS), set())
+        behind = set().union(*map(reached, own(module)), set())
         assert module not in behind, f"{module} is among what it imports"
 
 
@@ -150,6 +146,21 @@ def test_the_wall_between_planner_and_worker(module):
 @pytest.mark.parametrize("module", NAMES)
 def test_the_package_imports_nothing_of_the_tests(module):
     assert "tests" not in imports(NAMES[module])
+
+
+def test_the_stand_in_has_one_seam():
+    """Scripts, and what plays them, lie in the tests; one module of the product names that plug-in, and the worker alone a fault."""
+    naming = [module for module, path in NAMES.items() if "tests.stand_in" in path.read_text(encoding="utf-8")]
+    assert naming == ["machine.stand_in"]
+    assert not [module for module in NAMES if "script" in module.rpartition(".")[2]]
+    reading = [
+        module
+        for module, path in NAMES.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if (isinstance(node, ast.Attribute) and node.attr == "fault" and ast.unparse(node.value) in ("cell", "task"))
+        or (isinstance(node, ast.Call) and node.args and ast.unparse(node.args[0]) == "'fault'")
+    ]
+    assert set(reading) == {"worker.faults"}
 
 
 def test_hydra_mlflow_and_dask_have_one_door_each():

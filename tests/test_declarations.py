@@ -319,8 +319,8 @@ def words(node: ast.AST) -> set[str]:
     return {item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)}
 
 
-# Other things of the same name: questions to the stand-in's script, scores of placement. And an axis says which stages it enters.
-OTHER_THINGS = {"proof/placement/score.py", "machine/stand_in.py", "bridge/cell.py", "bridge/building.py"}
+# Other things of the same name: scores of placement. And an axis says which stages it enters.
+OTHER_THINGS = {"proof/placement/score.py", "bridge/cell.py", "bridge/building.py"}
 # What a stage left, read by the one place that it is for; and what calls it by hand.
 ONE_STAGE = {("results/gather.py", "evidence"), ("report/doubts.py", "compress")}
 

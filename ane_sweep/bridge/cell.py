@@ -85,7 +85,8 @@ class Common:
     fault: str = axis(
         "crash-tests the runner: the fault to commit in the convert process",
         choices=("none", "segfault", "hang", "memory", "raise", "corrupt_weights"),
-        shapes=("convert",),
+        plain="none",
+        enters=("convert", "adopt"),  # read by the worker alone, which hands it to no stage
     )
 
 

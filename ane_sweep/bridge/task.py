@@ -1,7 +1,7 @@
 """The two files between planner and worker, as types: the request of a task (task.json) and its result (result.json).
 
     task.json    {"schema", "stage", "key", "params", "inputs": {role: path}, "out", "tmp", "result",
-                  "limits": {"memory_bytes": int | null}, "fault": name | null, "threads": int | null}
+                  "limits": {"memory_bytes": int | null}, "threads": int | null}
     result.json  {"schema", "stage", "key", "status", "reason", "seconds", "peak_bytes", "exit",
                   "metrics": [...], "realised": {...}, "facts": {...}, "doubts": [sentence, ...]}
 
@@ -106,7 +106,7 @@ class TaskRequest:
 
     params   what the stage is told, as JSON values; `inputs`: role -> folder or file of an upstream artifact
     out      where the stage leaves its files; `tmp` is made before and deleted after; `result`: where result.json goes
-    fault    of a crash test; `threads`: how many the libraries may use, None for as many as they like
+    threads  how many the libraries may use, None for as many as they like
     """
 
     stage: str
@@ -116,7 +116,6 @@ class TaskRequest:
     out: Path
     tmp: Path
     limits: Limits = Limits()
-    fault: str | None = None
     threads: int | None = None
     result: Path = Path()
     schema: Literal[1] = SCHEMA
@@ -201,7 +200,6 @@ class Task:
     inputs: dict[str, str]
     folders: dict[str, Path]
     limits: dict[str, Any]
-    fault: str | None
     label: str
     work: int
     memory_bytes: int

@@ -12,15 +12,25 @@ prediction of placement, marked as such (plan.py).
 
     hook.py        install and uninstall
     native.py      the classes and functions that coremltools looks for
-    loading.py     a model on the reference runtime; errors as coremltools expects them
-    features.py    conversion of inputs and outputs, as the native binding does it
+    loading.py     a model on the reference runtime; inputs, outputs and errors as coremltools expects them
     compiled.py    `.mlmodelc` folders: the model's own files, beside model.mil
     miltext.py     a program as MIL text
     structure.py   plan.py   devices.py    answers for MLModelStructure, MLComputePlan and MLComputeDevice
 
-Importing this imports neither coremltools nor torch.
+Importing this imports neither coremltools nor torch; the functions import torch when they are first used.
 """
 
-from ane_sweep.coreml_anywhere.hook import install, installed, uninstall
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ane_sweep.coreml_anywhere.hook import install, installed, uninstall
 
 __all__ = ["install", "installed", "uninstall"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in (*__all__, "hook"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    hook = import_module(f"{__name__}.hook")
+    return hook if name == "hook" else getattr(hook, name)

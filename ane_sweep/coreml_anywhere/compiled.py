@@ -11,7 +11,6 @@ Core ML cannot load these. Of Core ML's own, model.mil is read as far as mil/tex
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -61,7 +60,7 @@ def from_memory(spec: bytes, blobs: dict[str, bytes]) -> Path:
     return folder
 
 
-def write_text(folder: Path, spec: Any) -> None:
+def write_text(folder: Path, spec: Model_pb2.Model) -> None:
     """Write model.mil, unless it exists or the model is not a program."""
     target = folder / "model.mil"
     if spec.WhichOneof("Type") == "mlProgram" and not target.exists():

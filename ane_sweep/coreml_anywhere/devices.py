@@ -4,7 +4,6 @@
 """
 
 from functools import cache
-from typing import Any
 
 
 class _MLCPUComputeDeviceProxy:
@@ -22,7 +21,7 @@ class _MLNeuralEngineComputeDeviceProxy:
 
 
 @cache
-def compute_devices() -> dict[str, Any]:
+def compute_devices() -> dict[str, object]:
     """Return coremltools' own objects for "cpu", "gpu" and "ane"."""
     from coremltools.models import compute_device
 

@@ -6,6 +6,7 @@ imported an entry in sys.modules is enough; afterwards those copies are overwrit
 coremltools believe it is on a Mac, where it asks before states, hints, compiled models and compiling.
 """
 
+import contextlib
 import importlib
 import importlib.machinery
 import importlib.util
@@ -14,20 +15,20 @@ from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
+from ane_sweep.coreml_anywhere import native
 from ane_sweep.errors import Unavailable
 
 NATIVE = "coremltools.libcoremlpython"
 MACOS_VERSION = (15, 4)  # the newest on which coremltools 9.0 enables all that it has
 # module -> functions that gate what the stand-in can do
-GATES: dict[str, dict[str, Callable[[], Any]]] = {
+GATES: dict[str, dict[str, Callable[[], object]]] = {
     "coremltools.models.model": {"_is_macos": lambda: True, "_macos_version": lambda: MACOS_VERSION},
     "coremltools.models._compiled_model": {"_macos_version": lambda: MACOS_VERSION},
     "coremltools.models.utils": {"_macos_version": lambda: MACOS_VERSION},
 }
 _ABSENT = object()
-_undo: list[tuple[Any, str, Any]] = []  # (module or sys.modules, name, what was there)
+_undo: list[Callable[[], object]] = []  # what puts everything back, in reverse order
 
 
 def install(*, numerics: str | None = None, replace_native: bool = False) -> ModuleType:
@@ -38,8 +39,6 @@ def install(*, numerics: str | None = None, replace_native: bool = False) -> Mod
     `replace_native` is for a Mac, to compare both: without it errors.Unavailable is raised if the real module exists.
     Models that are already loaded keep their runtime.
     """
-    from ane_sweep.coreml_anywhere import native
-
     if installed():
         native.numerics = numerics
         return native
@@ -50,29 +49,22 @@ def install(*, numerics: str | None = None, replace_native: bool = False) -> Mod
             "install(replace_native=True) puts the reference runtime in its place, uninstall() takes it out again"
         )
     native.numerics = numerics
-    _set(sys.modules, NATIVE, native)
+    before = sys.modules.get(NATIVE)
+    _undo.append(lambda: sys.modules.update({NATIVE: before}) if before else sys.modules.pop(NATIVE, None))
+    sys.modules[NATIVE] = native
     if "coremltools.models" in sys.modules:
-        _replace_copies(native)
+        _replace_copies()
     else:
-        finder = AfterImport("coremltools", lambda: _replace_copies(native))
+        finder = AfterImport("coremltools", _replace_copies)
         sys.meta_path.insert(0, finder)
-        _undo.append((sys.meta_path, "", finder))
+        _undo.append(finder.remove)
     return native
 
 
 def uninstall() -> None:
     """Put everything back. Models that were loaded meanwhile still run."""
     while _undo:
-        target, name, before = _undo.pop()
-        if target is sys.meta_path:
-            if before in sys.meta_path:
-                sys.meta_path.remove(before)
-        elif isinstance(target, dict):
-            target.pop(name, None) if before is _ABSENT else target.update({name: before})
-        elif before is _ABSENT:
-            delattr(target, name)
-        else:
-            setattr(target, name, before)
+        _undo.pop()()
     if "coremltools.models" in sys.modules:
         _restore_copies()
 
@@ -97,7 +89,7 @@ def _real_module() -> str | None:
     return None
 
 
-def _replace_copies(native: ModuleType) -> None:
+def _replace_copies() -> None:
     """Overwrite every copy that modules of coremltools already hold."""
     for module in _loaded_modules():
         for proxy in native.__all__:
@@ -113,8 +105,6 @@ def _replace_copies(native: ModuleType) -> None:
 
 def _restore_copies() -> None:
     """Give the real classes, or None, to modules that were imported while the stand-in was installed."""
-    from ane_sweep.coreml_anywhere import native
-
     try:
         real: ModuleType | None = importlib.import_module(NATIVE)
     except ImportError:
@@ -135,13 +125,10 @@ def _loaded_modules() -> list[ModuleType]:
     ]
 
 
-def _set(target: ModuleType | dict[str, ModuleType], name: str, value: Any) -> None:
-    table = target if isinstance(target, dict) else vars(target)
-    _undo.append((target, name, table.get(name, _ABSENT)))
-    if isinstance(target, dict):
-        target[name] = value
-    else:
-        setattr(target, name, value)
+def _set(module: ModuleType, name: str, value: object) -> None:
+    before = vars(module).get(name, _ABSENT)
+    _undo.append(lambda: delattr(module, name) if before is _ABSENT else setattr(module, name, before))
+    setattr(module, name, value)
 
 
 class AfterImport:
@@ -149,6 +136,10 @@ class AfterImport:
 
     def __init__(self, name: str, act: Callable[[], None]):
         self.name, self.act = name, act
+
+    def remove(self) -> None:
+        with contextlib.suppress(ValueError):
+            sys.meta_path.remove(self)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

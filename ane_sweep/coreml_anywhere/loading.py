@@ -2,22 +2,29 @@
 
 `ct.convert` loads the model it made; a RuntimeError there becomes a warning and comes back at predict, anything else
 would break the conversion.
+
+Inputs and outputs are converted as the native binding does it. Inputs: arrays of float32, float64, int32 and int8 (the binding
+knows no other; coremltools makes float32 of float16 before), numbers, text, dictionaries, pictures. Outputs: float16 comes as
+float32, rank 0 as shape (1,).
+Source: coremlpython/CoreMLPythonArray.mm and CoreMLPythonUtils.mm of coremltools 9.0, as observed.
 """
 
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import torch
 
 from ane_sweep import reference
-from ane_sweep.coreml_anywhere import compiled, features
+from ane_sweep.coreml_anywhere import compiled
 from ane_sweep.errors import AneSweepError
 from ane_sweep.mil import chain
 from ane_sweep.mil.package import Package
+from ane_sweep.mil.proto import FeatureTypes_pb2, Model_pb2
+from ane_sweep.reference.model import ModelState
 
 
 @contextmanager
@@ -59,12 +66,14 @@ class LoadedModel:
             and feature.type.multiArrayType.WhichOneof("ShapeFlexibility")
         }
 
-    def predict(self, batch: list[dict[str, Any]], state: Any = None) -> list[dict[str, Any]]:
+    def predict(
+        self, batch: Sequence[Mapping[str, object]], state: ModelState | None = None
+    ) -> list[dict[str, object]]:
         """Return one dictionary of outputs for each of inputs; `predict_ns` is their time without the conversions."""
-        accepted = [features.convert_inputs(data, self.model.inputs) for data in batch]
+        accepted = [convert_inputs(data, self.model.inputs) for data in batch]
         for data in accepted:
             for name in data.keys() & self._flexible.keys():
-                features.check_shape(name, np.shape(data[name]), self._flexible[name])
+                check_shape(name, np.asarray(data[name]).shape, self._flexible[name])
         start = time.perf_counter_ns()
         try:
             made = [self.model.predict(data, state) for data in accepted]
@@ -73,12 +82,69 @@ class LoadedModel:
                 f"Unable to compute the prediction using ML Program. {error}"
             ) from error  # Core ML's words
         self.predict_ns = time.perf_counter_ns() - start
-        return [features.convert_outputs(outputs) for outputs in made]
+        return [convert_outputs(outputs) for outputs in made]
 
 
-def as_package(path: Path, spec: Any) -> Package:
+def as_package(path: Path, spec: Model_pb2.Model) -> Package:
     """Return a package for `compiled.create`, with the model file that exists, whatever its manifest names."""
     if path.is_file():
         return Package(path, path, spec)
     files = [file for file in (path / "Data").rglob("*.mlmodel") if file.is_file()]
     return Package(path, files[0] if files else path / "Data" / "model.mlmodel", spec)
+
+
+ACCEPTED = ("float32", "float64", "int32", "int8")
+
+
+def convert_inputs(data: Mapping[str, object], names: Iterable[str]) -> dict[str, object]:
+    """Return inputs for the runtime, without names that the model lacks, as Core ML does. Raises RuntimeError."""
+    wanted = set(names)
+    return {name: _convert_input(name, value) for name, value in data.items() if name in wanted and value is not None}
+
+
+def _convert_input(name: str, value: object) -> object:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu().numpy()  # coremltools 9.0 does not convert tensors for multifunction models
+        if value.dtype == np.float16:
+            value = value.astype(np.float32)
+    if isinstance(value, np.ndarray) and value.dtype.name not in ACCEPTED:
+        raise RuntimeError(
+            f"input {name!r} is an array of {value.dtype}; Core ML's binding takes {', '.join(ACCEPTED)}: "
+            f"convert it, for instance with .astype(np.{'int32' if value.dtype.kind in 'biu' else 'float32'})"
+        )
+    return value
+
+
+def check_shape(name: str, shape: tuple[int, ...], feature: FeatureTypes_pb2.ArrayFeatureType) -> None:
+    """Raise RuntimeError in Core ML's words for a shape that a flexible input does not allow."""
+    kind = feature.WhichOneof("ShapeFlexibility")
+    if kind == "enumeratedShapes":
+        allowed = {tuple(item.shape) for item in feature.enumeratedShapes.shapes} | {tuple(feature.shape)}
+        if shape not in allowed:
+            sizes = " x ".join(map(str, shape))
+            raise RuntimeError(
+                f"input {name!r}: MultiArray Shape ({sizes}) was not in enumerated set of allowed shapes"
+            )
+    elif kind == "shapeRange" and len(shape) == len(feature.shapeRange.sizeRanges):
+        for axis, (size, limits) in enumerate(zip(shape, feature.shapeRange.sizeRanges)):
+            low, high = limits.lowerBound, limits.upperBound
+            if size < low or (size > high >= 0):
+                raise RuntimeError(
+                    f"input {name!r}: Size ({size}) of dimension ({axis}) is not in allowed range "
+                    f"({low}..{high if high >= 0 else 'infinity'})"
+                )
+
+
+def convert_outputs(values: Mapping[str, object]) -> dict[str, object]:
+    """Return the outputs as the binding would."""
+    return {name: _convert_output(value) for name, value in values.items()}
+
+
+def _convert_output(value: object) -> object:
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype == np.float16:
+        value = value.astype(np.float32)
+    return value.reshape(1) if value.ndim == 0 else value

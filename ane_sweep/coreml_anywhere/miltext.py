@@ -6,18 +6,18 @@ for tools; the order of functions, ops and parameters is by name where the proto
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
 from ane_sweep.mil.element_types import DTYPE_NAMES, NUMPY
+from ane_sweep.mil.proto import MIL_pb2, Model_pb2
 
 IOS18_SPECIFICATION = 9
 _INDENT = "    "
 _OPSETS = {"CoreML5": "ios15", "CoreML6": "ios16", "CoreML7": "ios17", "CoreML8": "ios18", "CoreML9": "ios26"}
 
 
-def program(spec: Any) -> str:
+def program(spec: Model_pb2.Model) -> str:
     """Return the text of all functions of a model that holds an ML Program."""
     writer = _Writer(spec.specificationVersion >= IOS18_SPECIFICATION)
     text = ["program(1.3)" if writer.has_scalars else "program(1.0)"]
@@ -37,18 +37,18 @@ class _Writer:
     def __init__(self, has_scalars: bool):
         self.has_scalars = has_scalars
 
-    def function(self, name: str, function: Any) -> Iterable[str]:
+    def function(self, name: str, function: MIL_pb2.Function) -> Iterable[str]:
         opset = _OPSETS.get(function.opset, function.opset.lower())
         takes = ", ".join(f"{self.type(value.type)} {value.name}" for value in function.inputs)
         yield f"{_INDENT}func {name}<{opset}>({takes}) {{"
         yield from self.block(function.block_specializations[function.opset], 3)
 
-    def block(self, block: Any, depth: int) -> Iterable[str]:
+    def block(self, block: MIL_pb2.Block, depth: int) -> Iterable[str]:
         for proto in block.operations:
             yield from self.operation(proto, depth)
         yield f"{_INDENT * (depth - 1)}}} -> ({', '.join(block.outputs)});"
 
-    def operation(self, proto: Any, depth: int) -> Iterable[str]:
+    def operation(self, proto: MIL_pb2.Operation, depth: int) -> Iterable[str]:
         makes = ", ".join(f"{self.type(value.type)} {value.name}" for value in proto.outputs)
         takes = ", ".join(f"{name} = {self.argument(proto.inputs[name])}" for name in sorted(proto.inputs))
         names = sorted(proto.attributes, key=lambda name: (name != "name", name))
@@ -64,14 +64,14 @@ class _Writer:
             yield from self.block(block, depth + 2)
             line = f"{_INDENT * depth}"
 
-    def argument(self, argument: Any) -> str:
+    def argument(self, argument: MIL_pb2.Argument) -> str:
         parts = [
             binding.name if binding.WhichOneof("binding") == "name" else self.value(binding.value)
             for binding in argument.arguments
         ]
         return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
 
-    def type(self, kind: Any) -> str:
+    def type(self, kind: MIL_pb2.ValueType) -> str:
         which = kind.WhichOneof("type")
         if which == "tensorType":
             tensor = kind.tensorType
@@ -87,7 +87,7 @@ class _Writer:
             return f"tuple<{', '.join(map(self.type, kind.tupleType.types))}>"
         return f"state<{self.type(kind.stateType.wrappedType)}>"
 
-    def value(self, value: Any) -> str:
+    def value(self, value: MIL_pb2.Value) -> str:
         if value.WhichOneof("value") == "blobFileValue":
             blob = value.blobFileValue
             return (
@@ -96,7 +96,7 @@ class _Writer:
             )
         return f"{self.type(value.type)}({self.content(value)})"
 
-    def content(self, value: Any) -> str:
+    def content(self, value: MIL_pb2.Value) -> str:
         immediate = value.immediateValue
         which = immediate.WhichOneof("value")
         if which == "tensor":
@@ -114,11 +114,11 @@ class _Writer:
         return f"{dtype}({text})" if self.has_scalars else f"tensor<{dtype}, []>({text})"
 
 
-def _size(dimension: Any) -> str:
+def _size(dimension: MIL_pb2.Dimension) -> str:
     return str(dimension.constant.size) if dimension.WhichOneof("dimension") == "constant" else "?"
 
 
-def _tensor(kind: Any, tensor: Any) -> str:
+def _tensor(kind: MIL_pb2.TensorType, tensor: MIL_pb2.TensorValue) -> str:
     """Return the numbers of an immediate tensor, nested as its shape; sub-byte types as their bytes."""
     field = tensor.WhichOneof("value")
     if field is None:

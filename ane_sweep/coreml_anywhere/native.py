@@ -3,8 +3,9 @@
 Source of the surface: coremlpython/CoreMLPython.mm of coremltools 9.0. All classes can be subclassed and are truthy.
 """
 
+import weakref
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ane_sweep import reference
 from ane_sweep.coreml_anywhere import compiled, plan, structure
@@ -15,13 +16,13 @@ from ane_sweep.coreml_anywhere.devices import (
     _MLNeuralEngineComputeDeviceProxy,
     compute_devices,
 )
-from ane_sweep.coreml_anywhere.features import convert_outputs
-from ane_sweep.coreml_anywhere.loading import LoadedModel, as_package, as_runtime_error
+from ane_sweep.coreml_anywhere.loading import LoadedModel, as_package, as_runtime_error, convert_outputs
 from ane_sweep.coreml_anywhere.plan import _MLComputePlanProxy
 from ane_sweep.coreml_anywhere.structure import (
     _MLModelStructureNeuralNetworkLayerProxy,
     _MLModelStructureProgramOperationProxy,
 )
+from ane_sweep.reference.model import ModelState
 
 __all__ = [
     "_MLCPUComputeDeviceProxy", "_MLComputePlanProxy", "_MLGPUComputeDeviceProxy", "_MLModelAssetProxy",
@@ -36,14 +37,14 @@ numerics: str | None = None  # of models loaded from now on, as in the package r
 class _State:
     """State of one model; float16 is read as float32, as the binding does."""
 
-    def __init__(self, state: Any):
+    def __init__(self, state: ModelState):
         self.state = state
 
-    def read_state(self, name: str) -> Any:
+    def read_state(self, name: str) -> object:
         with as_runtime_error(f"reading state {name!r}"):
             return convert_outputs({name: self.state.read(name)})[name]
 
-    def write_state(self, name: str, value: Any) -> None:
+    def write_state(self, name: str, value: object) -> None:
         with as_runtime_error(f"writing state {name!r}"):
             self.state.write(name, value)
 
@@ -72,11 +73,11 @@ class _MLModelProxy:
             self._asset = asset
             self._loaded = LoadedModel(str(asset.folder) if asset is not None else path, function_name, numerics)
 
-    def predict(self, data: dict[str, Any], state: _State | None = None) -> dict[str, Any]:
+    def predict(self, data: Mapping[str, object], state: _State | None = None) -> dict[str, object]:
         with as_runtime_error("predicting"):
             return self._loaded.predict([data], None if state is None else state.state)[0]
 
-    def batchPredict(self, batch: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def batchPredict(self, batch: list[dict[str, object]]) -> list[dict[str, object]]:
         with as_runtime_error("predicting"):
             return self._loaded.predict(batch)
 
@@ -117,7 +118,7 @@ class _MLModelProxy:
             return str(folder)
 
     @staticmethod
-    def create_model_asset_from_path(path: str) -> Any:
+    def create_model_asset_from_path(path: str) -> object:
         from coremltools.models.model import MLModelAsset
 
         with as_runtime_error(f"opening {path}"):
@@ -125,9 +126,7 @@ class _MLModelProxy:
             return MLModelAsset(_MLModelAssetProxy(Path(path)))
 
     @staticmethod
-    def create_model_asset_from_memory(spec: bytes, blobs: dict[str, bytes]) -> Any:
-        import weakref
-
+    def create_model_asset_from_memory(spec: bytes, blobs: dict[str, bytes]) -> object:
         from coremltools.models.model import MLModelAsset
 
         with as_runtime_error("reading a model from memory"):
@@ -136,19 +135,17 @@ class _MLModelProxy:
             return MLModelAsset(proxy)
 
     @staticmethod
-    def get_model_structure(path: str) -> Any:
+    def get_model_structure(path: str) -> object:
         with as_runtime_error(f"reading {path}"):
             return structure.read_structure(compiled.read(Path(path)).spec)
 
     @staticmethod
-    def get_compute_plan(path: str, compute_units: str) -> Any:
+    def get_compute_plan(path: str, compute_units: str) -> object:
         with as_runtime_error(f"planning {path}"):
             return plan.make_compute_plan(Path(path), compute_units)
 
     @staticmethod
-    def get_available_compute_devices() -> list[Any]:
+    def get_available_compute_devices() -> list[object]:
         return list(compute_devices().values())
 
-    @staticmethod
-    def get_all_compute_devices() -> list[Any]:
-        return list(compute_devices().values())
+    get_all_compute_devices = get_available_compute_devices

@@ -5,12 +5,16 @@ cost are of our estimate of each op's time, on the unit it is expected to run on
 """
 
 import warnings
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from ane_sweep.coreml_anywhere import compiled, structure
 from ane_sweep.coreml_anywhere.devices import ALLOWED, compute_devices
+from ane_sweep.mil.proto import Model_pb2
+
+if TYPE_CHECKING:
+    from ane_sweep.placement import predict
 
 CHIP = "m4"  # the chip that the rules were checked on
 UNITS = {"ALL": "all", "CPU_ONLY": "cpu_only", "CPU_AND_GPU": "cpu_and_gpu", "CPU_AND_NE": "cpu_and_ne"}
@@ -18,6 +22,12 @@ UNITS = {"ALL": "all", "CPU_ONLY": "cpu_only", "CPU_AND_GPU": "cpu_and_gpu", "CP
 
 class PredictionWarning(UserWarning):
     """A warning that an answer is predicted, which on a Mac comes from Core ML."""
+
+
+class Operation(Protocol):
+    """An operation of coremltools' MLModelStructure, with what `structure` gave it."""
+
+    __proxy__: object
 
 
 class _MLComputePlanProxy:
@@ -29,19 +39,21 @@ class PredictedPlan(_MLComputePlanProxy):
 
     kind = "predicted"
 
-    def __init__(self, spec: Any, rows: dict[structure.OperationKey, Any], compute_units: str, chip: str):
+    def __init__(
+        self, spec: Model_pb2.Model, rows: "dict[structure.OperationKey, predict.OpRow]", compute_units: str, chip: str
+    ):
         self._structure, self._rows = structure.read_structure(spec), rows
         self._allowed = ALLOWED[compute_units]
-        self._total_ms: Counter[str] = Counter()
+        self._total_ms: dict[str, float] = defaultdict(float)
         for key, row in rows.items():
             self._total_ms[key.function] += row.ms
         self.chip, self.source = chip, "ane_sweep.placement: rules and a cost model, no device was asked"
 
     @property
-    def model_structure(self) -> Any:
+    def model_structure(self) -> object:
         return self._structure
 
-    def get_compute_device_usage_for_mlprogram_operation(self, operation: Any) -> Any:
+    def get_compute_device_usage_for_mlprogram_operation(self, operation: Operation) -> object:
         """Return preferred and supported devices, or None for constants and for ops of another model."""
         from coremltools.models.compute_plan import MLComputePlanDeviceUsage
 
@@ -53,11 +65,11 @@ class PredictedPlan(_MLComputePlanProxy):
         preferred = row.preferred if row.preferred in self._allowed else "cpu"
         return MLComputePlanDeviceUsage(devices[preferred], supported)
 
-    def get_compute_device_usage_for_neuralnetwork_layer(self, layer: Any) -> None:
+    def get_compute_device_usage_for_neuralnetwork_layer(self, layer: object) -> None:
         """Return None: neural networks of the old format are not predicted."""
         return None
 
-    def get_estimated_cost_for_mlprogram_operation(self, operation: Any) -> Any:
+    def get_estimated_cost_for_mlprogram_operation(self, operation: Operation) -> object:
         from coremltools.models.compute_plan import MLComputePlanCost
 
         row = self._row(operation)
@@ -66,12 +78,12 @@ class PredictedPlan(_MLComputePlanProxy):
         total = self._total_ms[row.site.function]
         return MLComputePlanCost(row.ms / total if total else 0.0)
 
-    def _row(self, operation: Any) -> Any:
+    def _row(self, operation: Operation) -> "predict.OpRow | None":
         key = getattr(operation.__proxy__, "key", None)
         return None if key is None else self._rows.get(key)
 
 
-def make_compute_plan(path: Path, compute_units: str) -> Any:
+def make_compute_plan(path: Path, compute_units: str) -> object:
     """Return the MLComputePlan of a compiled model for the chip `CHIP`. Raises RuntimeError if it cannot be predicted."""
     from coremltools.models.compute_plan import MLComputePlan
 

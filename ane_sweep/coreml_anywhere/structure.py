@@ -6,9 +6,9 @@ which later answers find it.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from ane_sweep.mil import graph
+from ane_sweep.mil.proto import MIL_pb2, Model_pb2
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,16 @@ class _MLModelStructureNeuralNetworkLayerProxy:
     pass
 
 
-def read_structure(spec: Any) -> Any:
+def read_structure(spec: Model_pb2.Model) -> object:
     """Return the MLModelStructure of a model; pipelines hold the structures of their parts, other kinds None."""
     from coremltools.models import compute_plan as cp
 
     kind = spec.WhichOneof("Type")
     if kind == "mlProgram":
-        functions = {name: _function(name, function) for name, function in sorted(spec.mlProgram.functions.items())}
+        functions = {}
+        for name, function in sorted(spec.mlProgram.functions.items()):
+            block = _block(name, function.block_specializations[function.opset])
+            functions[name] = cp.MLModelStructureProgramFunction(_named(function.inputs), block)
         return cp.MLModelStructure(None, cp.MLModelStructureProgram(functions), None)
     if kind in ("pipeline", "pipelineClassifier", "pipelineRegressor"):
         pipeline = spec.pipeline if kind == "pipeline" else getattr(spec, kind).pipeline
@@ -44,35 +47,22 @@ def read_structure(spec: Any) -> Any:
     return cp.MLModelStructure(None, None, None)
 
 
-def _function(name: str, function: Any) -> Any:
+def _block(function: str, block: MIL_pb2.Block) -> object:
     from coremltools.models import compute_plan as cp
 
-    block = function.block_specializations[function.opset]
-    return cp.MLModelStructureProgramFunction(_named(function.inputs), _block(name, block))
-
-
-def _block(function: str, block: Any) -> Any:
-    from coremltools.models import compute_plan as cp
-
-    operations = [_operation(function, proto) for proto in block.operations]
+    operations = []
+    for proto in block.operations:
+        inputs = {name: _argument(argument) for name, argument in graph.in_order(proto.inputs)}
+        proxy = _MLModelStructureProgramOperationProxy(
+            OperationKey(function, proto.outputs[0].name if proto.outputs else "")
+        )
+        nested = [_block(function, inner) for inner in proto.blocks]
+        outputs = _named(proto.outputs)
+        operations.append(cp.MLModelStructureProgramOperation(inputs, proto.type, outputs, nested, proxy))
     return cp.MLModelStructureProgramBlock(_named(block.inputs), operations, list(block.outputs))
 
 
-def _operation(function: str, proto: Any) -> Any:
-    from coremltools.models import compute_plan as cp
-
-    inputs = {name: _argument(argument) for name, argument in graph.in_order(proto.inputs)}
-    key = OperationKey(function, proto.outputs[0].name if proto.outputs else "")
-    return cp.MLModelStructureProgramOperation(
-        inputs,
-        proto.type,
-        _named(proto.outputs),
-        [_block(function, inner) for inner in proto.blocks],
-        _MLModelStructureProgramOperationProxy(key),
-    )
-
-
-def _argument(argument: Any) -> Any:
+def _argument(argument: MIL_pb2.Argument) -> object:
     from coremltools.models import compute_plan as cp
 
     bindings = [
@@ -84,9 +74,8 @@ def _argument(argument: Any) -> Any:
     return cp.MLModelStructureProgramArgument(bindings)
 
 
-def _named(values: Iterable[Any]) -> list[Any]:
+def _named(values: Iterable[MIL_pb2.NamedValueType]) -> list[object]:
     from coremltools.models import compute_plan as cp
 
-    return [
-        cp.MLModelStructureProgramNamedValueType(value.name, cp.MLModelStructureProgramValueType()) for value in values
-    ]
+    kind = cp.MLModelStructureProgramValueType()
+    return [cp.MLModelStructureProgramNamedValueType(value.name, kind) for value in values]

@@ -1,58 +1,20 @@
-"""The stand-in for a Mac: scripted answers in place of Core ML's and of macOS' tools. For our own tests, on any host.
+"""The seam for a stand-in that answers in a Mac's place, in place of Core ML and of macOS' tools.
 
     ANE_SWEEP_STAND_IN=script.json ane-sweep runtime=coreml ...
 
-runs the whole chain of stages as if on a Mac. Programs are executed for real (the drop-in `coreml_anywhere`); their
-durations, the places of ops, failures and the tools' output come from the script. All results are labelled: `stand_in` in
-the record's `host` and `realised`, in every row of the table, in the tracker's run name and tags, and as the source of each
-figure. The script's digest is part of the host's, so nothing scripted is ever taken
-from the cache for something real.
+No stand-in is part of the product: the plug-in PLUGIN, which lies in the tests of a checkout, plays the script, and this is
+the only module that asks for it. All results are labelled: `stand_in` in the record's `host` and `realised`, in every row of
+the table, in the tracker's run name and tags, and as the source of each figure. The script's digest is part of the host's, so
+nothing scripted is ever taken from the cache for something real.
 
-    {"name": "m4-agrees", "source": "constructed",
-     "host": {"chip": "Apple M4", "os_version": "15.4", ...},      # laid over what host.fingerprint() says
-     "answers": [{"on": "predict", "units": "cpu_and_ne", "ms": 1.5, "native_ms": 1.2}, ...]}
-
-`source` says where an answer was seen (the address of an issue or a log, a section of published facts), or
-"constructed"; an answer without one has the script's. The first answer whose conditions all hold is given; where none
-does, the drop-in's own behaviour stands, and a command is not found.
-
-    on         compile | load | predict | plan | command | devices
-    conditions units      all | cpu_only | cpu_and_gpu | cpu_and_ne
-               program    name of the package or compiled folder, without suffix; * and ? as in file names
-               stage      of the task that asks: compile, load, place, latency, score ...
-               device     local | usb
-               function   of a multifunction program
-               seen       load: whether this task loaded the very same folder before (true, false)
-               op         plan: type of the op
-               argv       command: its first words, * and ? as in file names
-               from_call  holds from the n-th such question of a process on (1 is the first)
-    what it does, in this order
-               stderr     text that native code leaves there first
-               allocate_mib  memory taken and kept
-               hang       true: never returns
-               signal     "SIGKILL" ...: the process dies of it
-               fail       text of the RuntimeError that the native module raises
-               ms         how long it took, on the measuring clock; a list is gone through, its last stays
-               native_ms  predict: what Core ML says it took itself; `ms` where absent
-               analytics  load, plan: file of that format that Core ML leaves in its cache, relative to the script
-               leaves     load, plan: compiled programs (.hwx) and net.plist that Core ML leaves there, likewise
-               plan       "none": no plan for any op; preferred, supported, cost: of the ops it is for
-               list       devices: ["cpu", "gpu", "ane"];  cores: of the Neural Engine
-               stdout, code, repeat, forever   command: what it prints (`repeat` times), its exit code, whether it then
-                          stays open; compiles: true: it leaves what `coremlcompiler compile SOURCE FOLDER` would
-
-Standard library only: planner and worker both read it.
+Standard library only: planner and worker both ask.
 """
 
-import hashlib
-import json
+import importlib
 import os
+import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
-from functools import lru_cache
-from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.runtimes import traits
@@ -61,102 +23,50 @@ from ane_sweep.errors import ConfigError
 
 VARIABLE = "ANE_SWEEP_STAND_IN"
 STAGE_VARIABLE = "ANE_SWEEP_STAGE"  # of the task that asks; the worker sets it for itself and for what it starts
+PLUGIN = "tests.stand_in"
 _ON_COREML = {name for name, stage in STAGES.items() if stage.on_coreml}
-QUESTIONS = ("compile", "load", "predict", "plan", "command", "devices")
-CONDITIONS = ("units", "program", "stage", "device", "function", "seen", "op", "argv", "from_call")
-ACTIONS = (
-    "stderr", "allocate_mib", "hang", "signal", "fail", "ms", "native_ms", "analytics", "leaves", "plan", "preferred", "supported", "cost",
-    "list", "cores", "stdout", "code", "repeat", "forever", "compiles",
-)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Script:
-    """A script that was read. `calls` counts the questions of this process by kind."""
+class StandIn(Protocol):
+    """A stand-in as the product sees it. `host` is laid over the facts of this host, `digest` is the script's sha256."""
 
-    path: Path
-    name: str
-    digest: str
-    host: dict[str, Any]
-    answers: list[dict[str, Any]]
-    calls: dict[str, int] = field(default_factory=dict)
+    @property
+    def digest(self) -> str: ...
+    @property
+    def host(self) -> dict[str, str]: ...
 
     def label(self) -> str:
         """Return the label that records, tables and trackers show."""
-        return f"{self.name} ({self.path.name}, {self.digest[:12]})"
-
-    def count_question(self, on: str) -> int:
-        """Count one more question of this kind; returns how many there were, this one included."""
-        self.calls[on] = self.calls.get(on, 0) + 1
-        return self.calls[on]
 
     def labelled(self, metric: Metric) -> Metric:
         """Return a metric whose source names the script, as the figure is not from a device."""
-        return replace(metric, source=f"stand-in {self.name}: {metric.source or 'scripted'}")
 
-    def answer(self, on: str, call: int = 1, **asked: object) -> dict[str, Any] | None:
-        """The first answer whose conditions all hold, or None."""
-        asked.setdefault("stage", os.environ.get(STAGE_VARIABLE))
-        return next((item for item in self.answers if item["on"] == on and _holds(item, call, asked)), None)
+    def ask(self, command: tuple[str, ...]) -> tuple[int | None, str, str] | None:
+        """Return a tool's exit code (None: no answer in time), stdout and stderr; None if the tool does not exist."""
+
+    def start(self, command: tuple[str, ...], **options: object) -> subprocess.Popen[str]:
+        """Start a process that prints what the tool would, with Popen's options. Raises FileNotFoundError for no such tool."""
+
+    def install(self) -> None:
+        """Put the answers under coremltools, and the scripted clock into `time`; for a worker's process."""
 
 
-def active() -> Script | None:
-    """The script in force, or None: the usual case. Raises ConfigError for one that cannot be used."""
+def active() -> StandIn | None:
+    """Return the stand-in in force, or None: the usual case. Raises ConfigError for one that cannot be used."""
     path = os.environ.get(VARIABLE)
-    return _read(os.path.abspath(path)) if path else None
+    if not path:
+        return None
+    try:
+        plugin = importlib.import_module(PLUGIN)
+    except ImportError:
+        raise ConfigError(
+            f"{VARIABLE}={path}: the stand-in is not in this installation, it lies beside the tests; unset the variable, "
+            "or run from a checkout"
+        ) from None
+    made: StandIn = plugin.read(os.path.abspath(path))
+    return made
 
 
 def concerns(stage: str, params: Mapping[str, object]) -> bool:
-    """Whether a task asks Core ML at all; the others run as ever."""
+    """Return True if a task asks Core ML at all; the others run as without a stand-in."""
     return stage in _ON_COREML or traits(params.get("runtime")).coreml
-
-
-@lru_cache(maxsize=4)
-def _read(path: str) -> Script:
-    where = f"{VARIABLE}={path}"
-    try:
-        text = Path(path).read_bytes()
-        held = json.loads(text)
-    except OSError as error:
-        raise ConfigError(f"{where}: cannot be read ({error.strerror}); unset it, or name a script") from None
-    except ValueError as error:
-        raise ConfigError(f"{where}: not JSON ({error}); see ane_sweep/machine/stand_in.py for what it holds") from None
-    if problems := _problems(held):
-        raise ConfigError([f"{where}: {problem}" for problem in problems])
-    answers = [{"source": held.get("source"), **answer} for answer in held.get("answers", [])]
-    return Script(Path(path), held["name"], hashlib.sha256(text).hexdigest(), dict(held.get("host", {})), answers)
-
-
-def _problems(held: object) -> list[str]:
-    if not isinstance(held, dict) or not isinstance(held.get("name"), str):
-        return ["must be an object with a name; see ane_sweep/machine/stand_in.py"]
-    found = [
-        f"{key}: nothing reads this key; a script has name, source, host, answers"
-        for key in held.keys() - {"name", "source", "host", "answers"}
-    ]
-    for number, answer in enumerate(held.get("answers", []), 1):
-        known = {"on", "source", *CONDITIONS, *ACTIONS}
-        if answer.get("on") not in QUESTIONS:
-            found.append(f"answer {number}: on={answer.get('on')!r}; choices: {', '.join(QUESTIONS)}")
-        if not isinstance(answer.get("source", held.get("source")), str):
-            found.append(f'answer {number}: says no source; give a link, a section of facts, or "constructed"')
-        found += [f"answer {number}: {key}: nothing reads this key" for key in sorted(answer.keys() - known)]
-    return found
-
-
-def _holds(answer: dict[str, Any], call: int, asked: Mapping[str, Any]) -> bool:
-    for condition in answer.keys() & set(CONDITIONS):
-        wanted = answer[condition]
-        if condition == "from_call":
-            if call < wanted:
-                return False
-        elif condition == "argv":
-            words = asked.get("argv") or []
-            if len(words) < len(wanted) or not all(fnmatchcase(word, like) for word, like in zip(words, wanted)):
-                return False
-        elif condition == "program":
-            if not fnmatchcase(asked.get("program") or "", wanted):
-                return False
-        elif asked.get(condition) != wanted:
-            return False
-    return True

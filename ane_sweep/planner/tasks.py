@@ -71,7 +71,6 @@ class Chain:
         params: Params,
         inputs: Mapping[str, Task | None],
         *,
-        fault: str | None = None,
         round: int = 0,
         loaded: int = 1,
         after: tuple[str, ...] = (),
@@ -98,7 +97,7 @@ class Chain:
         )
         task = Task(
             stage=stage,
-            key=digest([files.VERSION, stage, version, params, made_of, dict(self.shared.versions), fault]),
+            key=digest([files.VERSION, stage, version, params, made_of, dict(self.shared.versions), None]),
             params=params,
             inputs=upstream,
             folders={**(_folders(source) if "checkpoint" in inputs else {}), **(beside or {})},
@@ -114,7 +113,6 @@ class Chain:
                 cell.precision_settings.compute,
             ),
             seconds=0.0 if more_of and (seconds or 0.0) > CHEAP_S else seconds,
-            fault=fault,
             alone=declared.alone or (declared.runs_program and traits.alone),
             unavailable=self._no_coreml() if declared.on_coreml else None,
             round=round,
@@ -200,13 +198,12 @@ def _add_examples(chain: Chain, built: Params, fetched: Task | None) -> Task | N
 def _add_program(chain: Chain, built: Params, fetched: Task | None, reference: Task, source: Source) -> Task:
     """Add the tasks that turn the model into a program or a chain of programs. Return the last one."""
     cell, precision = chain.cell, chain.cell.precision_settings
-    fault = None if cell.fault == "none" else cell.fault
     if source.kind == packages.KIND:
-        program = chain.add("adopt", {"package": source.digest}, {"checkpoint": None}, fault=fault)
+        program = chain.add("adopt", {"package": source.digest}, {"checkpoint": None})
         return _finished(chain, program, reference)
     wide = {"fp32_ops": precision.fp32_ops} if precision.fp32_ops else {}
     params = {**built, "variant": cell.variant, "target": cell.ios_target, "compute": precision.compute, **wide}
-    return _finished(chain, chain.add("convert", params, {"checkpoint": fetched}, fault=fault), reference)
+    return _finished(chain, chain.add("convert", params, {"checkpoint": fetched}), reference)
 
 
 def _finished(chain: Chain, program: Task, reference: Task) -> Task:

@@ -24,20 +24,21 @@
 Everything wrong with a file or an input is errors.PackageError (UnsupportedOp for an op that is not executed here), raised
 by `load` if it can be known before running; errors.ConfigError for an unknown mode, errors.Unavailable for a missing GPU.
 
-    pipeline, model, simple_models    loading; ML Programs; linear regressors and non-maximum suppression
+    pipeline, model                   loading; ML Programs; linear regressors and non-maximum suppression
     plan, layout, site, limits        a block compiled to a flat plan of steps; running it; the builders' view; size checks
     features                          values at the border: arrays, images, classes, flexible shapes
     numerics, ane, fixed_point, cuda  the modes; the known arithmetic of the Neural Engine (mil/effects.py); on a GPU
-    trace, matching, signatures       watching values, the drift of each op, and values of different programs paired
-    blocks, compressed, control, detection, elementwise, indexing, linear, normalise, random_ops, recurrent, resize,
-    sampling, shapes, slices          the builders of the ops
+    trace, matching                   watching values, the drift of each op, and values of different programs paired
+    blocks, compressed, control, detection, elementwise, indexing, linear, normalise, recurrent, resize, sampling, shapes,
+    slices                            the builders of the ops
 
 Two laws. First: an op computes with fp32 (or wider) accumulation and its result is rounded once, to its declared type.
 Second: every value is contiguous and starts on a 64-byte boundary. Kernels choose their order of summation by layout
 and alignment; under this law the same op on the same numbers gives the same bits, however the program was cut into
 chunks.
 
-To add an op: write a function under `@op("name")` in the file of its kind; it gets a Site and returns a Step. If it needs
+To add an op: write a function of tensors under `@kernel("name")` in the file of its kind, or, if more is to be prepared, one
+under `@op("name")` that gets a Site and returns a Step. If it needs
 something that is only known while the program runs (Site.static, Site.tensor ... of a computed value), it is built anew at
 each run with everything known: builders need no second form for flexible shapes.
 """

@@ -6,14 +6,15 @@ It is a model, not a measurement: a run under it is recorded as such, with the e
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from ane_sweep.mil.effects import LIMIT
 from ane_sweep.reference import fixed_point
-from ane_sweep.reference.linear import crop_transposed, make_attention, pad_spatial, resolve_padding
+from ane_sweep.reference.linear import crop_transposed, make_attention, pad_spatial, read_window, resolve_padding
 from ane_sweep.reference.site import Site, Step, align, widen
 
 
@@ -37,19 +38,19 @@ def _is_half(site: Site) -> bool:
     return bool(site.outputs) and site.outputs[0] is not None and site.outputs[0].dtype == "fp16"
 
 
-def _change_result(step: Step, change: Callable[..., torch.Tensor]) -> Step:
+def _change_result(step: Step, change: Callable[..., Tensor]) -> Step:
     """Return the same step with its (first) result changed by `change(result, *arguments)`."""
 
     def run(*values: object) -> object:
         made = step.run(*values)
         if isinstance(made, tuple):
-            return (change(made[0], *values), *made[1:]) if made and isinstance(made[0], torch.Tensor) else made
-        return change(made, *values) if isinstance(made, torch.Tensor) else made
+            return (change(made[0], *values), *made[1:]) if made and isinstance(made[0], Tensor) else made
+        return change(made, *values) if isinstance(made, Tensor) else made
 
     return Step(run, step.arguments, step.is_pure)
 
 
-def _clean(y: torch.Tensor, effects: tuple[str, ...]) -> torch.Tensor:
+def _clean(y: Tensor, effects: tuple[str, ...]) -> Tensor:
     if not y.dtype.is_floating_point:
         return y
     if "flush" in effects:
@@ -57,12 +58,12 @@ def _clean(y: torch.Tensor, effects: tuple[str, ...]) -> torch.Tensor:
     return y + 0.0 if "positive_zero" in effects else y
 
 
-def _widen_operand(x: torch.Tensor, effects: tuple[str, ...]) -> torch.Tensor:
+def _widen_operand(x: Tensor, effects: tuple[str, ...]) -> Tensor:
     x = widen(x)
     return torch.nan_to_num(x, nan=98304.0, posinf=65536.0, neginf=-65536.0) if "operands" in effects else x
 
 
-def _round_to_half(y: torch.Tensor, effects: tuple[str, ...]) -> torch.Tensor:
+def _round_to_half(y: Tensor, effects: tuple[str, ...]) -> Tensor:
     """Round fp32 to fp16: halves to even, or away from zero."""
     if "half_away" not in effects:
         return y.half()
@@ -71,21 +72,27 @@ def _round_to_half(y: torch.Tensor, effects: tuple[str, ...]) -> torch.Tensor:
     return torch.where(y.isfinite() & (y.abs() >= 2.0**-14), away, y).half()
 
 
-def _linear(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
+def _sum_to_half(pieces: Iterable[Tensor], effects: tuple[str, ...]) -> Tensor:
+    return _round_to_half(fixed_point.sum_pieces(pieces, effects), effects)
+
+
+def _read_weights(site: Site) -> tuple[Tensor, Tensor | None] | None:
+    """Return weight and bias (None if absent), or None if one of them is computed."""
     weight, bias = site.tensor("weight"), site.tensor("bias")
-    if weight is None or (site.has("bias") and bias is None):
+    return None if weight is None or (site.has("bias") and bias is None) else (weight, bias)
+
+
+def _linear(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
+    if (given := _read_weights(site)) is None:
         return step
+    weight, bias = given
     turned = _widen_operand(weight, effects).t()
     first = torch.zeros(weight.shape[0]) if bias is None else widen(bias)
 
-    def run(x: torch.Tensor) -> torch.Tensor:
+    def run(x: Tensor) -> Tensor:
         x = _widen_operand(x, effects)
         start = first.expand(*x.shape[:-1], -1)
-        return align(
-            _round_to_half(
-                fixed_point.sum_pieces([start, *fixed_point.multiply_in_pieces(x, turned, effects)], effects), effects
-            )
-        )
+        return align(_sum_to_half([start, *fixed_point.multiply_in_pieces(x, turned, effects)], effects))
 
     return Step(run, [site.name("x")])
 
@@ -93,50 +100,46 @@ def _linear(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
 def _matmul(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
     flip_x, flip_y = site.static("transpose_x", False), site.static("transpose_y", False)
 
-    def run(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def run(x: Tensor, y: Tensor) -> Tensor:
         if x.ndim < 2 or y.ndim < 2:
             return (widen(x) @ widen(y)).half()
         x, y = _widen_operand(x, effects), _widen_operand(y, effects)
         x, y = x.mT if flip_x else x, y.mT if flip_y else y
-        return align(
-            _round_to_half(fixed_point.sum_pieces(fixed_point.multiply_in_pieces(x, y, effects), effects), effects)
-        )
+        return align(_sum_to_half(fixed_point.multiply_in_pieces(x, y, effects), effects))
 
     return Step(run, [site.name("x"), site.name("y")])
 
 
 def _conv(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
-    weight, bias = site.tensor("weight"), site.tensor("bias")
-    if weight is None or (site.has("bias") and bias is None):
+    if (given := _read_weights(site)) is None:
         return step
-    spatial, groups = weight.ndim - 2, site.static("groups", 1)
-    strides, dilations = site.static("strides", [1] * spatial), site.static("dilations", [1] * spatial)
+    weight, bias = given
+    spatial, strides, dilations, groups = read_window(site, weight)
     padding = resolve_padding(site, list(weight.shape[2:]), strides, dilations)
     grouped = _widen_operand(weight, effects).reshape(groups, -1, *weight.shape[1:])
     start = [] if bias is None else [widen(bias).reshape(1, -1, *[1] * spatial)]
 
-    def run(x: torch.Tensor) -> torch.Tensor:
+    def run(x: Tensor) -> Tensor:
         x = pad_spatial(_widen_operand(x, effects), padding(x) if callable(padding) else padding)
         made = fixed_point.convolve(x, grouped, strides, dilations, effects)
-        return align(_round_to_half(fixed_point.sum_pieces([*start, *made], effects), effects))
+        return align(_sum_to_half([*start, *made], effects))
 
     return Step(run, [site.name("x")])
 
 
 def _conv_transpose(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
-    weight, bias = site.tensor("weight"), site.tensor("bias")
-    if weight is None or (site.has("bias") and bias is None):
+    if (given := _read_weights(site)) is None:
         return step
-    spatial, groups = weight.ndim - 2, site.static("groups", 1)
-    strides, dilations = site.static("strides", [1] * spatial), site.static("dilations", [1] * spatial)
+    weight, bias = given
+    spatial, strides, dilations, groups = read_window(site, weight)
     turned = _widen_operand(weight, effects).reshape(groups, -1, *weight.shape[1:]).transpose(1, 2)
     turned = turned.flip(list(range(3, turned.ndim)))
     start = [] if bias is None else [widen(bias).reshape(1, -1, *[1] * spatial)]
 
-    def convolve_fully(x: torch.Tensor) -> torch.Tensor:
+    def convolve_fully(x: Tensor) -> Tensor:
         x = fixed_point.insert_zeros(_widen_operand(x, effects), weight.shape[2:], strides, dilations)
         made = fixed_point.convolve(x, turned, [1] * spatial, dilations, effects)
-        return _round_to_half(fixed_point.sum_pieces([*start, *made], effects), effects)
+        return _sum_to_half([*start, *made], effects)
 
     return crop_transposed(site, weight, convolve_fully, None)
 
@@ -158,16 +161,15 @@ def _einsum(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
     if set(rows + columns) - set(result) or not over:
         return step
 
-    def run(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def run(x: Tensor, y: Tensor) -> Tensor:
         size = dict(zip(first + second, [*x.shape, *y.shape]))
         count, m, k, n = (math.prod(size[axis] for axis in group) for group in (batch, rows, over, columns))
         left = _widen_operand(x, effects).permute([first.index(axis) for axis in [*batch, *rows, *over]])
         right = _widen_operand(y, effects).permute([second.index(axis) for axis in [*batch, *over, *columns]])
         made = fixed_point.multiply_in_pieces(left.reshape(count, m, k), right.reshape(count, k, n), effects)
-        total = _round_to_half(fixed_point.sum_pieces(made, effects), effects).reshape(
-            [size[axis] for axis in [*batch, *rows, *columns]]
-        )
-        return align(total.permute([[*batch, *rows, *columns].index(axis) for axis in result]))
+        order = [*batch, *rows, *columns]
+        total = _sum_to_half(made, effects).reshape([size[axis] for axis in order])
+        return align(total.permute([order.index(axis) for axis in result]))
 
     return Step(run, step.arguments)
 
@@ -175,18 +177,12 @@ def _einsum(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
 def _attention(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
     """Compute both products; scores and their softmax stay in fp32 between them, as nothing is known of these."""
 
-    def multiply(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        return fixed_point.sum_pieces(
-            fixed_point.multiply_in_pieces(_widen_operand(left, effects), _widen_operand(right, effects), effects),
-            effects,
-        )
+    def multiply(left: Tensor, right: Tensor) -> Tensor:
+        left, right = _widen_operand(left, effects), _widen_operand(right, effects)
+        return fixed_point.sum_pieces(fixed_point.multiply_in_pieces(left, right, effects), effects)
 
     attend = make_attention(multiply)
-    return Step(lambda *values: align(_round_to_half(attend(*map(_widen_number, values)), effects)), step.arguments)
-
-
-def _widen_number(value: torch.Tensor) -> torch.Tensor:
-    return value if value.dtype == torch.bool else widen(value)
+    return Step(lambda *values: align(_round_to_half(attend(*map(widen, values)), effects)), step.arguments)
 
 
 _PRODUCTS: dict[str, Callable[[Site, Step, tuple[str, ...]], Step]] = {
@@ -199,7 +195,7 @@ _PRODUCTS: dict[str, Callable[[Site, Step, tuple[str, ...]], Step]] = {
 }
 
 # function and range of the knots; "odd" functions are tabulated for x >= 0
-TABLES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float]] = {
+TABLES: dict[str, tuple[Callable[[Tensor], Tensor], float, float]] = {
     "sigmoid": (torch.sigmoid, -8.0, 8.0),
     "tanh": (torch.tanh, 0.0, 4.0),
     "gelu": (F.gelu, -4.0, 4.0),
@@ -209,7 +205,7 @@ TABLES: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float]] =
 _KNOTS = 33
 
 
-def interpolate(x: torch.Tensor, kind: str, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+def interpolate(x: Tensor, kind: str, function: Callable[[Tensor], Tensor]) -> Tensor:
     """Return the function of fp32 values by linear interpolation; beyond the knots the function itself."""
     _, low, high = TABLES[kind]
     given = x.abs() if low == 0 else x
@@ -241,7 +237,7 @@ def _sum_narrowly(site: Site, step: Step) -> Step:
     axes, keep = site.static("axes", None), site.static("keep_dims", False)
     is_mean = site.op.type == "reduce_mean"
 
-    def run(x: torch.Tensor) -> torch.Tensor:
+    def run(x: Tensor) -> Tensor:
         chosen_axes = sorted(axis % x.ndim for axis in (range(x.ndim) if axes is None else axes))
         rest = [axis for axis in range(x.ndim) if axis not in chosen_axes]
         rows = x.permute(*chosen_axes, *rest).flatten(0, len(chosen_axes) - 1)

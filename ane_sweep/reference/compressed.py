@@ -5,79 +5,79 @@ computed as coremltools' own `decompress` does: in the type of the scale or the 
 """
 
 import math
-from typing import Any
 
 import torch
+from torch import Tensor
 
-from ane_sweep.reference.site import Site, Step, align, op, widen
+from ane_sweep.reference.shapes import along
+from ane_sweep.reference.site import align, kernel, widen
 
 MOST_ELEMENTS = 1 << 36
 
 
-def _unpack_bits(packed: torch.Tensor, width: int, count: int) -> torch.Tensor:
-    """Return `count` numbers of `width` bits, packed lowest bits first across bytes."""
+def _unpack_bits(packed: Tensor, width: int, shape: list[int]) -> Tensor:
+    """Return numbers of `width` bits, packed lowest bits first across bytes, in a shape."""
+    count = math.prod(shape)
+    if count > MOST_ELEMENTS or min(shape, default=1) < 0:
+        raise ValueError(f"weights of shape {shape}")
     if packed.numel() * 8 < count * width:
         raise ValueError(f"{packed.numel()} bytes for {count} numbers of {width} bits")
     raw = packed.to(torch.uint8)
     if 8 % width == 0:
         shifts = torch.arange(0, 8, width, dtype=torch.uint8)
-        return ((raw[:, None] >> shifts) & ((1 << width) - 1)).reshape(-1)[:count]
+        return ((raw[:, None] >> shifts) & ((1 << width) - 1)).reshape(-1)[:count].reshape(shape)
     single = ((raw[:, None] >> torch.arange(8, dtype=torch.uint8)) & 1).reshape(-1)[: count * width]
-    return (single.reshape(count, width) << torch.arange(width, dtype=torch.uint8)).sum(1, dtype=torch.uint8)
+    numbers = (single.reshape(count, width) << torch.arange(width, dtype=torch.uint8)).sum(1, dtype=torch.uint8)
+    return numbers.reshape(shape)
 
 
-def _read_constants(site: Site, *names: str) -> list[Any]:
-    return [site.known_tensor(name) for name in names]
-
-
-def _count(shape: list[int]) -> int:
-    count = math.prod(shape)
-    if count > MOST_ELEMENTS or min(shape, default=1) < 0:
-        raise ValueError(f"weights of shape {shape}")
-    return count
-
-
-@op("constexpr_affine_dequantize")
-def affine_dequantize(site: Site) -> Step:
+@kernel("constexpr_affine_dequantize")
+def affine_dequantize(
+    *, quantized_data: Tensor, zero_point: Tensor | None, scale: Tensor, axis: int, dtype: torch.dtype
+) -> Tensor:
     """Compute scale * (quantized_data - zero_point), both along `axis` if they are vectors."""
-    data, zero, scale = _read_constants(site, "quantized_data", "zero_point", "scale")
-    axis, dtype = site.static("axis"), site.dtype
-    return Step(lambda: dequantize_affine(data, scale, zero, axis).to(dtype), [])
+    return dequantize(quantized_data, scale=scale, zero_point=zero_point, axis=axis, dtype=dtype)
 
 
-def dequantize_affine(
-    data: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor | None, axis: int | None
-) -> torch.Tensor:
-    """Return fp32 values of affinely quantized data; scale and zero point are scalars, or vectors along `axis`."""
-
-    def along(values: torch.Tensor) -> torch.Tensor:
-        if values.ndim == 0 or values.numel() == 1:
-            return values.float().reshape(())
-        place = (axis or 0) % data.ndim
-        return values.float().reshape([-1 if dim == place else 1 for dim in range(data.ndim)])
-
-    moved = data.float() if zero is None else data.float() - along(zero)
-    return moved * along(scale)
+def _along_axis(values: Tensor, axis: int | None, rank: int) -> Tensor:
+    return values.float().reshape(()) if values.numel() == 1 else along(values.float(), axis or 0, rank)
 
 
-@op("constexpr_cast")
-def constexpr_cast(site: Site) -> Step:
-    (value,), dtype = _read_constants(site, "source_val"), site.dtype
-    return Step(lambda: align(value.to(dtype)), [])
+@kernel("dequantize")
+def dequantize(
+    input: Tensor, *, scale: Tensor, zero_point: Tensor | None, axis: int | None = None, dtype: torch.dtype
+) -> Tensor:
+    """Compute scale * (input - zero_point) in fp32; scale and zero point are scalars, or vectors along `axis`."""
+    moved = input.float() if zero_point is None else input.float() - _along_axis(zero_point, axis, input.ndim)
+    return (moved * _along_axis(scale, axis, input.ndim)).to(dtype)
 
 
-@op("constexpr_lut_to_dense")
-def lut_to_dense(site: Site) -> Step:
-    indices, lut = _read_constants(site, "indices", "lut")
-    if site.has("shape"):
-        shape = site.static("shape")
-        width = int(math.log2(lut.numel()))
-        return Step(lambda: align(lut[_unpack_bits(indices, width, _count(shape)).long()].reshape(shape)), [])
-    axis = site.static("vector_axis", None)
-    return Step(lambda: align(look_up(indices, lut, axis)), [])
+@kernel("quantize")
+def quantize(
+    input: Tensor, *, scale: Tensor, zero_point: Tensor | None, axis: int | None = None, dtype: torch.dtype
+) -> Tensor:
+    """Compute clip(round(input / scale) + zero_point), halves to even."""
+    steps = torch.round(widen(input) / _along_axis(scale, axis, input.ndim))
+    if zero_point is not None:
+        steps = steps + _along_axis(zero_point, axis, input.ndim)
+    return steps.clamp(torch.iinfo(dtype).min, torch.iinfo(dtype).max).to(dtype)
 
 
-def look_up(indices: torch.Tensor, lut: torch.Tensor, axis: int | None) -> torch.Tensor:
+@kernel("constexpr_cast")
+def constexpr_cast(*, source_val: Tensor, dtype: torch.dtype) -> Tensor:
+    return align(source_val.to(dtype))
+
+
+@kernel("constexpr_lut_to_dense")
+def lut_to_dense(
+    *, indices: Tensor, lut: Tensor, shape: list[int] | None = None, vector_axis: int | None = None
+) -> Tensor:
+    if shape is None:
+        return align(look_up(indices, lut, vector_axis))
+    return align(lut[_unpack_bits(indices, int(math.log2(lut.numel())), shape).long()])
+
+
+def look_up(indices: Tensor, lut: Tensor, axis: int | None) -> Tensor:
     """Return the values for indices of rank K from a table of rank K + 2: (groups by dimension..., entries, vector size).
 
     Each dimension of `indices` is a multiple of that of the groups. Vectors are laid along `axis`.
@@ -88,17 +88,16 @@ def look_up(indices: torch.Tensor, lut: torch.Tensor, axis: int | None) -> torch
     groups, (entries, vector) = lut.shape[:rank], lut.shape[rank:]
     number = torch.zeros([1] * rank, dtype=torch.int64)  # which table each place uses
     for dim, (size, count) in enumerate(zip(indices.shape, groups)):
-        place = torch.arange(size) // (size // count)
-        number = number * count + place.reshape([-1 if d == dim else 1 for d in range(rank)])
+        number = number * count + along(torch.arange(size) // (size // count), dim, rank)
     flat = lut.reshape(-1, vector)
     rows = number.expand(indices.shape) * entries + indices.long()
     if vector == 1:
         return flat.reshape(-1)[rows]
-    along = (axis or 0) % rank
-    return flat[rows].movedim(-1, along + 1).flatten(along, along + 1)
+    place = (axis or 0) % rank
+    return flat[rows].movedim(-1, place + 1).flatten(place, place + 1)
 
 
-def _scatter_by_mask(nonzero: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _scatter_by_mask(nonzero: Tensor, mask: Tensor) -> Tensor:
     """Return values put where the mask is set, in order; zeros elsewhere."""
     places = mask.reshape(-1).bool()
     if int(places.sum()) != nonzero.numel():
@@ -108,16 +107,12 @@ def _scatter_by_mask(nonzero: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return dense.reshape(mask.shape)
 
 
-@op("constexpr_sparse_to_dense")
-def sparse_to_dense(site: Site) -> Step:
-    nonzero, mask = _read_constants(site, "nonzero_data", "mask")
-    if site.has("shape"):
-        shape = site.static("shape")
-        return Step(lambda: _scatter_by_mask(nonzero, _unpack_bits(mask, 1, _count(shape)).reshape(shape)), [])
-    return Step(lambda: _scatter_by_mask(nonzero, mask), [])
+@kernel("constexpr_sparse_to_dense")
+def sparse_to_dense(*, nonzero_data: Tensor, mask: Tensor, shape: list[int] | None = None) -> Tensor:
+    return _scatter_by_mask(nonzero_data, mask if shape is None else _unpack_bits(mask, 1, shape))
 
 
-def _repeat_blocks(values: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+def _repeat_blocks(values: Tensor, shape: torch.Size) -> Tensor:
     """Return the values of blocks, repeated so that each element of `shape` has its own."""
     for axis, (size, count) in enumerate(zip(shape, values.shape)):
         if size != count:
@@ -125,7 +120,7 @@ def _repeat_blocks(values: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     return values
 
 
-def _apply_shift_scale(data: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor | None) -> torch.Tensor:
+def _apply_shift_scale(data: Tensor, scale: Tensor, offset: Tensor | None) -> Tensor:
     """Return scale * (data - offset), rounded to the scale's type after each of the two, as coremltools does."""
     if data.ndim != scale.ndim:
         raise ValueError(f"scales of rank {scale.ndim} for data of rank {data.ndim}")
@@ -135,63 +130,26 @@ def _apply_shift_scale(data: torch.Tensor, scale: torch.Tensor, offset: torch.Te
     return moved * _repeat_blocks(scale, data.shape)
 
 
-@op("constexpr_blockwise_shift_scale")
-def blockwise_shift_scale(site: Site) -> Step:
-    data, scale, offset = _read_constants(site, "data", "scale", "offset")
-    return Step(lambda: align(_apply_shift_scale(data, scale, offset)), [])
+@kernel("constexpr_blockwise_shift_scale")
+def blockwise_shift_scale(*, data: Tensor, scale: Tensor, offset: Tensor | None) -> Tensor:
+    return align(_apply_shift_scale(data, scale, offset))
 
 
-@op("constexpr_lut_to_sparse")
-def lut_to_sparse(site: Site) -> Step:
+@kernel("constexpr_lut_to_sparse")
+def lut_to_sparse(
+    *, indices_mask: Tensor, indices_nonzero_data: Tensor, lut: Tensor, vector_axis: int | None = None
+) -> tuple[Tensor, Tensor]:
     """Return mask and values, for a constexpr_sparse_to_dense that follows."""
-    mask, indices, lut = _read_constants(site, "indices_mask", "indices_nonzero_data", "lut")
-    axis = site.static("vector_axis", None)
-
-    def run() -> tuple[torch.Tensor, torch.Tensor]:
-        dense = look_up(_scatter_by_mask(indices, mask), lut, axis)
-        full_mask = mask if lut.shape[-1] == 1 else mask.repeat_interleave(lut.shape[-1], axis)
-        return align(full_mask), align(dense[full_mask.bool()])
-
-    return Step(run, [])
+    dense = look_up(_scatter_by_mask(indices_nonzero_data, indices_mask), lut, vector_axis)
+    is_vector = lut.shape[-1] != 1
+    mask = indices_mask.repeat_interleave(lut.shape[-1], vector_axis) if is_vector else indices_mask
+    return align(mask), align(dense[mask.bool()])
 
 
-@op("constexpr_sparse_blockwise_shift_scale")
-def sparse_blockwise_shift_scale(site: Site) -> Step:
+@kernel("constexpr_sparse_blockwise_shift_scale")
+def sparse_blockwise_shift_scale(
+    *, data_mask: Tensor, nonzero_data: Tensor, scale: Tensor, offset: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Return mask and values, for a constexpr_sparse_to_dense that follows."""
-    mask, nonzero, scale, offset = _read_constants(site, "data_mask", "nonzero_data", "scale", "offset")
-
-    def run() -> tuple[torch.Tensor, torch.Tensor]:
-        dense = _apply_shift_scale(_scatter_by_mask(nonzero, mask), scale, offset)
-        return mask, align(dense[mask.bool()])
-
-    return Step(run, [])
-
-
-@op("quantize")
-def quantize(site: Site) -> Step:
-    """Compute clip(round(input / scale) + zero_point), halves to even."""
-    scale, zero = site.known_tensor("scale"), site.known_tensor("zero_point")
-    axis, dtype = site.static("axis", None), site.dtype
-    limits = torch.iinfo(dtype)
-
-    def along(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        values = widen(values).float()
-        if values.numel() == 1:
-            return values.reshape(())
-        return values.reshape([-1 if dim == (axis or 0) % x.ndim else 1 for dim in range(x.ndim)])
-
-    def run(x: torch.Tensor) -> torch.Tensor:
-        steps = torch.round(widen(x) / along(scale, x))
-        if zero is not None:
-            steps = steps + along(zero, x)
-        return steps.clamp(limits.min, limits.max).to(dtype)
-
-    return Step(run, [site.name("input")])
-
-
-@op("dequantize")
-def dequantize(site: Site) -> Step:
-    """Compute scale * (input - zero_point)."""
-    scale, zero = site.known_tensor("scale"), site.known_tensor("zero_point")
-    axis, dtype = site.static("axis", None), site.dtype
-    return Step(lambda x: dequantize_affine(x, scale, zero, axis).to(dtype), [site.name("input")])
+    dense = _apply_shift_scale(_scatter_by_mask(nonzero_data, data_mask), scale, offset)
+    return data_mask, align(dense[data_mask.bool()])

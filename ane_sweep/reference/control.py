@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from ane_sweep.reference.site import NestedPlan, Site, Step, align, op
+from ane_sweep.reference.site import NestedPlan, Site, Step, align, kernel, op
 
 MOST_ROUNDS = 1 << 20  # of one loop; more means that its condition cannot become false
 _MOST_ITEMS = 1 << 24
@@ -14,39 +15,31 @@ _MOST_ITEMS = 1 << 24
 class StateCell:
     """The value that a state holds. Values are never changed in place: writing puts another tensor here."""
 
-    value: torch.Tensor
+    value: Tensor
 
 
-Elements = list[torch.Tensor | None]  # of a MIL list; None: not written yet
+Elements = list[Tensor | None]  # of a MIL list; None: not written yet
 
 
-@op("read_state")
-def read_state(site: Site) -> Step:
-    return Step(lambda cell: cell.value, [site.name("input")], is_pure=False)
+@kernel("read_state", is_pure=False)
+def read_state(input: StateCell) -> Tensor:
+    return input.value
 
 
-@op("write_state")
-def write_state(site: Site) -> Step:
+@kernel("write_state", is_pure=False)
+def write_state(input: StateCell, data: Tensor) -> tuple[()]:
     """Write a state; makes no value. `coreml_update_state` of the builder is written as this and a read_state."""
-
-    def run(cell: StateCell, data: torch.Tensor) -> tuple[()]:
-        if data.shape != cell.value.shape:
-            raise ValueError(f"a state of shape {list(cell.value.shape)} was given {list(data.shape)}")
-        cell.value = data.to(cell.value.dtype)
-        return ()
-
-    return Step(run, [site.name("input"), site.name("data")], is_pure=False)
+    if data.shape != input.value.shape:
+        raise ValueError(f"a state of shape {list(input.value.shape)} was given {list(data.shape)}")
+    input.value = data.to(input.value.dtype)
+    return ()
 
 
-@op("coreml_update_state")
-def update_state(site: Site) -> Step:
+@kernel("coreml_update_state", is_pure=False)
+def update_state(state: StateCell, value: Tensor) -> Tensor:
     """Write a state and return the written value: the builder's form, in one op."""
-
-    def run(cell: StateCell, value: torch.Tensor) -> torch.Tensor:
-        cell.value = value
-        return value
-
-    return Step(run, [site.name("state"), site.name("value")], is_pure=False)
+    state.value = value
+    return value
 
 
 def _collect_free_names(*plans: NestedPlan) -> list[str]:
@@ -59,20 +52,15 @@ def cond(site: Site) -> Step:
     (chosen, other), count = site.blocks, len(site.op.outputs)
     free = _collect_free_names(chosen, other)
 
-    def run(pred: torch.Tensor, *values: object) -> object:
-        plan = chosen if bool(pred) else other
-        return _run_in_order(plan, dict(zip(free, values)), count)
+    def run(pred: Tensor, *values: object) -> object:
+        made = _run_listed(chosen if bool(pred) else other, dict(zip(free, values)))
+        return made[0] if count == 1 else tuple(made)
 
     return Step(run, [site.name("pred"), *free], is_pure=False)
 
 
-def _run_in_order(plan: NestedPlan, values: dict[str, object], count: int) -> object:
-    """Run a block and return its outputs in listed order: one name may stand twice."""
-    listed = _run_listed(plan, values)
-    return listed[0] if count == 1 else tuple(listed)
-
-
 def _run_listed(plan: NestedPlan, values: dict[str, object]) -> list[object]:
+    """Run a block and return its outputs in listed order: one name may stand twice."""
     made = plan.run(values)
     return [made[name] for name in plan.listed]
 
@@ -87,7 +75,7 @@ def while_loop(site: Site) -> Step:
         state = list(values[: len(variables)])
         around = dict(zip(free, values[len(variables) :]))
         for _ in range(MOST_ROUNDS):
-            if not bool(_run_in_order(test, {**around, **dict(zip(test.own, state))}, 1)):
+            if not bool(_run_listed(test, {**around, **dict(zip(test.own, state))})[0]):
                 return state[0] if count == 1 else tuple(state)
             state = _run_listed(body, {**around, **dict(zip(body.own, state))})
         raise RuntimeError(f"the loop did not end after {MOST_ROUNDS} rounds")
@@ -105,7 +93,7 @@ def make_list(site: Site) -> Step:
     sizes = [size for size in shape if isinstance(size, int)]
     known = len(sizes) == len(shape)
 
-    def run(length: torch.Tensor | None = None) -> Elements:
+    def run(length: Tensor | None = None) -> Elements:
         count = 1 if length is None else int(length)
         if not 0 <= count <= _MOST_ITEMS:
             raise ValueError(f"a list of {count} elements")
@@ -114,12 +102,12 @@ def make_list(site: Site) -> Step:
     return Step(run, [site.name("init_length")] if site.has("init_length") else [])
 
 
-@op("list_length")
-def list_length(site: Site) -> Step:
-    return Step(lambda ls: torch.tensor(len(ls), dtype=torch.int32), [site.name("ls")])
+@kernel("list_length")
+def list_length(ls: Elements) -> Tensor:
+    return torch.tensor(len(ls), dtype=torch.int32)
 
 
-def _write_element(ls: Elements, index: int, value: torch.Tensor) -> None:
+def _write_element(ls: Elements, index: int, value: Tensor) -> None:
     """Put a value into the step's own list; beyond its end the list grows by zeros."""
     if index < 0 or index > _MOST_ITEMS:
         raise IndexError(f"place {index} of a list")
@@ -128,17 +116,14 @@ def _write_element(ls: Elements, index: int, value: torch.Tensor) -> None:
     ls[index] = value
 
 
-@op("list_write")
-def list_write(site: Site) -> Step:
-    def run(ls: Elements, index: torch.Tensor, value: torch.Tensor) -> Elements:
-        result = list(ls)
-        _write_element(result, int(index), value)
-        return result
-
-    return Step(run, [site.name("ls"), site.name("index"), site.name("value")])
+@kernel("list_write")
+def list_write(ls: Elements, index: Tensor, value: Tensor) -> Elements:
+    result = list(ls)
+    _write_element(result, int(index), value)
+    return result
 
 
-def _read_element(ls: Elements, index: int) -> torch.Tensor:
+def _read_element(ls: Elements, index: int) -> Tensor:
     if not 0 <= index < len(ls):
         raise IndexError(f"place {index} of a list of {len(ls)}")
     element = ls[index]
@@ -147,41 +132,30 @@ def _read_element(ls: Elements, index: int) -> torch.Tensor:
     return element
 
 
-@op("list_read")
-def list_read(site: Site) -> Step:
-    return Step(lambda ls, index: _read_element(ls, int(index)), [site.name("ls"), site.name("index")])
+@kernel("list_read")
+def list_read(ls: Elements, index: Tensor) -> Tensor:
+    return _read_element(ls, int(index))
 
 
-@op("list_gather")
-def list_gather(site: Site) -> Step:
-    return Step(
-        lambda ls, indices: torch.stack([_read_element(ls, index) for index in indices.tolist()]),
-        [site.name("ls"), site.name("indices")],
-    )
+@kernel("list_gather")
+def list_gather(ls: Elements, indices: Tensor) -> Tensor:
+    return torch.stack([_read_element(ls, index) for index in indices.tolist()])
 
 
-@op("list_scatter")
-def list_scatter(site: Site) -> Step:
-    def run(ls: Elements, indices: torch.Tensor, value: torch.Tensor) -> Elements:
-        result = list(ls)
-        for place, index in enumerate(indices.tolist()):
-            _write_element(result, index, align(value[place]))
-        return result
-
-    return Step(run, [site.name("ls"), site.name("indices"), site.name("value")])
+@kernel("list_scatter")
+def list_scatter(ls: Elements, indices: Tensor, value: Tensor) -> Elements:
+    result = list(ls)
+    for place, index in enumerate(indices.tolist()):
+        _write_element(result, index, align(value[place]))
+    return result
 
 
-@op("classify")
-def classify(site: Site) -> Step:
+@kernel("classify")
+def classify(probabilities: Tensor, *, classes: list[int | str]) -> tuple[int | str, dict[int | str, float]]:
     """Return the most probable class (the first of equals), and the probabilities by class."""
-    classes = site.static("classes")
     labels = [int(label) if not isinstance(label, str) else label for label in classes]
-
-    def run(probabilities: torch.Tensor) -> tuple[int | str, dict[int | str, float]]:
-        values = probabilities.float().reshape(-1).tolist()
-        if len(values) != len(labels):
-            raise ValueError(f"{len(values)} probabilities for {len(labels)} classes")
-        best = max(range(len(values)), key=values.__getitem__)
-        return labels[best], dict(zip(labels, values))
-
-    return Step(run, [site.name("probabilities")])
+    values = probabilities.float().reshape(-1).tolist()
+    if len(values) != len(labels):
+        raise ValueError(f"{len(values)} probabilities for {len(labels)} classes")
+    best = max(range(len(values)), key=values.__getitem__)
+    return labels[best], dict(zip(labels, values))

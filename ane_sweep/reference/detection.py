@@ -3,6 +3,7 @@
 import math
 
 import torch
+from torch import Tensor
 
 from ane_sweep.reference.site import Site, Step, align, op, widen
 
@@ -20,7 +21,7 @@ def non_maximum_suppression(site: Site) -> Step:
     count, by_class = site.static("max_boxes"), site.static("per_class_suppression", False)
     dtypes = [site.dtype_of(index) for index in range(len(site.outputs))]
 
-    def run(boxes: torch.Tensor, scores: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def run(boxes: Tensor, scores: Tensor) -> tuple[Tensor, ...]:
         if is_last:
             boxes, scores = boxes.mT, scores.mT
         batch = boxes.shape[0]
@@ -45,7 +46,7 @@ def non_maximum_suppression(site: Site) -> Step:
     return Step(run, [site.name("boxes"), site.name("scores")])
 
 
-def select_boxes(boxes: torch.Tensor, scores: torch.Tensor, limit: float, floor: float, by_class: bool) -> torch.Tensor:
+def select_boxes(boxes: Tensor, scores: Tensor, limit: float, floor: float, by_class: bool) -> Tensor:
     """Return the places of the boxes that stay, best score first.
 
     Dropped are boxes below `floor`, and those that overlap a better one (of the same class, if `by_class`) by more than `limit`.
@@ -66,7 +67,7 @@ def select_boxes(boxes: torch.Tensor, scores: torch.Tensor, limit: float, floor:
     return torch.tensor(kept, dtype=torch.int64)
 
 
-def _overlap(corner: torch.Tensor, size: torch.Tensor, place: int, others: torch.Tensor) -> torch.Tensor:
+def _overlap(corner: Tensor, size: Tensor, place: int, others: Tensor) -> Tensor:
     """Return the intersection over union of one box with others."""
     low = torch.maximum(corner[place], corner[others])
     high = torch.minimum(corner[place] + size[place], corner[others] + size[others])

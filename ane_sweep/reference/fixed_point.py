@@ -10,17 +10,18 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
+from torch import Tensor
 
 from ane_sweep.mil.effects import GRAIN, LIMIT, RUN
 
 _MOST_PRODUCTS = 1 << 15  # held at once: they stay in a core's cache, and torch hands out no smaller pieces to threads
-Multiply = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Multiply = Callable[[Tensor, Tensor], Tensor]
 
 
-def sum_saturating(pieces: Iterable[torch.Tensor]) -> torch.Tensor:
+def sum_saturating(pieces: Iterable[Tensor]) -> Tensor:
     """Return the sum of partial sums as the accumulator makes it: infinite, with its sign, once it reaches LIMIT."""
-    total: torch.Tensor | None = None
-    stuck: torch.Tensor | None = None
+    total: Tensor | None = None
+    stuck: Tensor | None = None
     for piece in pieces:
         total = piece if total is None else total + piece
         over = torch.where(total.abs() >= LIMIT, torch.sign(total) * torch.inf, torch.zeros_like(total))
@@ -29,7 +30,7 @@ def sum_saturating(pieces: Iterable[torch.Tensor]) -> torch.Tensor:
     return torch.where(stuck == 0, total, stuck)
 
 
-def sum_pieces(pieces: Iterable[torch.Tensor], effects: tuple[str, ...]) -> torch.Tensor:
+def sum_pieces(pieces: Iterable[Tensor], effects: tuple[str, ...]) -> Tensor:
     if "accumulator" in effects:
         return sum_saturating(pieces)
     return functools.reduce(torch.add, pieces, torch.zeros(()))  # from 0: no sum is -0
@@ -40,7 +41,7 @@ def run_length(effects: tuple[str, ...], count: int) -> int:
     return RUN if "accumulator" in effects else max(1, count)
 
 
-def multiply_in_pieces(left: torch.Tensor, right: torch.Tensor, effects: tuple[str, ...]) -> Iterable[torch.Tensor]:
+def multiply_in_pieces(left: Tensor, right: Tensor, effects: tuple[str, ...]) -> Iterable[Tensor]:
     """Yield partial products of (.., M, K) and (.., K, N), fp32."""
     run, multiply = run_length(effects, left.shape[-1]), choose_multiply(effects)
     for first in range(0, left.shape[-1], run):
@@ -51,7 +52,7 @@ def choose_multiply(effects: tuple[str, ...]) -> Multiply:
     return multiply_coarsely if "products" in effects else torch.matmul
 
 
-def multiply_coarsely(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def multiply_coarsely(left: Tensor, right: Tensor) -> Tensor:
     """Return a matrix product of fp16 numbers (held as fp32) with rounded products.
 
     Every product is a multiple of GRAIN, halves away from zero, and 0 if the exponents of its operands add up to less than
@@ -70,7 +71,7 @@ def multiply_coarsely(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return torch.cat(made, -2).mul_(GRAIN)
 
 
-def _power_of_two(x: torch.Tensor) -> torch.Tensor:
+def _power_of_two(x: Tensor) -> Tensor:
     """Return the power of two at or below each magnitude; infinity and NaN lose nothing."""
     mantissa, exponent = torch.frexp(x)
     found = torch.ldexp(torch.where(mantissa == 0, 0.0, 0.5), exponent)
@@ -78,8 +79,8 @@ def _power_of_two(x: torch.Tensor) -> torch.Tensor:
 
 
 def convolve(
-    x: torch.Tensor, weight: torch.Tensor, strides: Sequence[int], dilations: Sequence[int], effects: tuple[str, ...]
-) -> Iterable[torch.Tensor]:
+    x: Tensor, weight: Tensor, strides: Sequence[int], dilations: Sequence[int], effects: tuple[str, ...]
+) -> Iterable[Tensor]:
     """Yield partial sums of a convolution, input channels in runs: x (N, G * C, *D), weight (G, O, C, *K) for G groups."""
     groups, made, channels, *kernel = weight.shape
     sizes = [
@@ -104,9 +105,7 @@ def convolve(
         yield piece.reshape(x.shape[0], groups * made, *sizes)
 
 
-def insert_zeros(
-    x: torch.Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> torch.Tensor:
+def insert_zeros(x: Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Tensor:
     """Return x with zeros between and around its values.
 
     A convolution of it with the turned kernel is the transposed convolution.

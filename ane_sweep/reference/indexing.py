@@ -9,12 +9,16 @@ order of their places when sorted, where MIL leaves it open.
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
-from ane_sweep.reference.site import Site, Step, align, op, widen
+from ane_sweep.reference.site import Site, Step, align, kernel, op, widen
 
 
-def _resolve_places(indices: torch.Tensor, size: int, strict: bool | None) -> torch.Tensor:
-    """Return int64 indices, negative ones counted from the end; out of range is refused, or wrapped if `strict` is False."""
+def _resolve_places(indices: Tensor, size: int, strict: bool | None) -> Tensor:
+    """Return int64 indices, negative ones counted from the end; out of range is refused, or wrapped if `strict` is False.
+
+    `strict` is `validate_indices`, and None before iOS17, which has no such parameter.
+    """
     indices = indices.long()
     if strict is False and size:
         return indices.remainder(size)
@@ -23,64 +27,39 @@ def _resolve_places(indices: torch.Tensor, size: int, strict: bool | None) -> to
     return torch.where(indices < 0, indices + size, indices)
 
 
-def _reads_strictly(site: Site) -> bool | None:
-    """Return `validate_indices`; None before iOS17, which has no such parameter."""
-    given = site.static("validate_indices", None)
-    return None if given is None else bool(given)
-
-
-@op("gather")
-def gather(site: Site) -> Step:
+@kernel("gather")
+def gather(
+    x: Tensor, indices: Tensor, *, axis: int = 0, batch_dims: int = 0, validate_indices: bool | None = None
+) -> Tensor:
     """Take slices of x along `axis`; the first `batch_dims` dimensions of x and indices go together."""
-    axis, batch_dims, strict = site.static("axis", 0), site.static("batch_dims", 0), _reads_strictly(site) or None
-
-    def run(x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-        place = axis % x.ndim
-        picked = x.index_select(place, _resolve_places(indices, x.shape[place], strict).reshape(-1))
+    place = axis % x.ndim
+    places = _resolve_places(indices, x.shape[place], validate_indices or None)
+    if not batch_dims:
+        picked = x.index_select(place, places.reshape(-1))
         return picked.reshape(x.shape[:place] + indices.shape + x.shape[place + 1 :])
-
-    def run_batched(x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-        place = axis % x.ndim
-        lead = x.shape[:batch_dims]
-        flat_x = x.reshape(-1, *x.shape[batch_dims:])
-        flat_i = _resolve_places(indices, x.shape[place], strict).reshape(flat_x.shape[0], -1)
-        rows = [row.index_select(place - batch_dims, places) for row, places in zip(flat_x, flat_i)]
-        inner = x.shape[batch_dims:place] + indices.shape[batch_dims:] + x.shape[place + 1 :]
-        return torch.stack(rows).reshape(lead + inner)
-
-    return Step(run_batched if batch_dims else run, [site.name("x"), site.name("indices")])
+    flat = x.reshape(-1, *x.shape[batch_dims:])
+    rows = [row.index_select(place - batch_dims, own) for row, own in zip(flat, places.reshape(flat.shape[0], -1))]
+    return torch.stack(rows).reshape(x.shape[:place] + indices.shape[batch_dims:] + x.shape[place + 1 :])
 
 
-@op("gather_along_axis")
-def gather_along_axis(site: Site) -> Step:
-    axis, strict = site.static("axis", 0), _reads_strictly(site) or None
-    return Step(
-        lambda x, indices: x.gather(axis, _resolve_places(indices, x.shape[axis], strict)),
-        [site.name("x"), site.name("indices")],
-    )
+@kernel("gather_along_axis")
+def gather_along_axis(x: Tensor, indices: Tensor, *, axis: int = 0, validate_indices: bool | None = None) -> Tensor:
+    return x.gather(axis, _resolve_places(indices, x.shape[axis], validate_indices or None))
 
 
-@op("gather_nd")
-def gather_nd(site: Site) -> Step:
+@kernel("gather_nd")
+def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0, validate_indices: bool | None = None) -> Tensor:
     """Gather: the last dimension of indices addresses the dimensions of x after the first `batch_dims`."""
-    batch_dims, strict = site.static("batch_dims", 0), _reads_strictly(site) or None
-
-    def run(x: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-        depth = indices.shape[-1]
-        picks: list[torch.Tensor] = []
-        for dim in range(batch_dims):
-            sizes = [x.shape[dim] if d == dim else 1 for d in range(indices.ndim - 1)]
-            picks.append(torch.arange(x.shape[dim]).view(sizes))
-        picks += [_resolve_places(indices[..., d], x.shape[batch_dims + d], strict) for d in range(depth)]
-        return align(x[tuple(picks)])
-
-    return Step(run, [site.name("x"), site.name("indices")])
+    picks: list[Tensor] = []
+    for dim in range(batch_dims):
+        sizes = [x.shape[dim] if d == dim else 1 for d in range(indices.ndim - 1)]
+        picks.append(torch.arange(x.shape[dim]).view(sizes))
+    for d in range(indices.shape[-1]):
+        picks.append(_resolve_places(indices[..., d], x.shape[batch_dims + d], validate_indices or None))
+    return align(x[tuple(picks)])
 
 
-_IN_PLACE: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "update": lambda old, new: new,
-    "add": torch.add,
-    "sub": torch.sub,
+_IN_PLACE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mul": torch.mul,
     "div": torch.div,
     "max": torch.maximum,
@@ -88,7 +67,7 @@ _IN_PLACE: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 }
 
 
-def _scatter(target: torch.Tensor, picks: tuple[torch.Tensor, ...], updates: torch.Tensor, mode: str) -> None:
+def _scatter(target: Tensor, picks: tuple[Tensor, ...], updates: Tensor, mode: str) -> None:
     """Set target[picks] = mode(target[picks], updates), one after the other if a place is named twice."""
     if mode in ("add", "sub"):
         target.index_put_(picks, updates if mode == "add" else -updates, accumulate=True)
@@ -103,12 +82,14 @@ def _scatter(target: torch.Tensor, picks: tuple[torch.Tensor, ...], updates: tor
             target[place] = _IN_PLACE[mode](target[place], values[row])
 
 
-@op("scatter")
+@op("scatter", "scatter_along_axis", "scatter_nd")
 def scatter(site: Site) -> Step:
-    """Combine slices of data along `axis`, at `indices`, with updates."""
-    axis, mode, dtype, strict = site.static("axis", 0), site.static("mode", "add"), site.dtype, _reads_strictly(site)
+    """Combine data at places that `indices` address with updates: along `axis` in slices, by element, or over several axes."""
+    kind, axis, mode, dtype = site.op.type, site.static("axis", 0), site.static("mode", "add"), site.dtype
+    given = site.static("validate_indices", None)
+    strict = None if given is None else bool(given)
 
-    def run(data: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor) -> torch.Tensor:
+    def slices(data: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
         place = axis % data.ndim
         target = widen(data).movedim(place, 0).clone()
         spans = list(range(place, place + indices.ndim))
@@ -119,34 +100,18 @@ def scatter(site: Site) -> Step:
         _scatter(target, (_resolve_places(indices, target.shape[0], strict),), moved.contiguous(), mode)
         return align(target.movedim(0, place).to(dtype))
 
-    return Step(run, [site.name("data"), site.name("indices"), site.name("updates")])
-
-
-@op("scatter_along_axis")
-def scatter_along_axis(site: Site) -> Step:
-    axis, mode, dtype, strict = site.static("axis", 0), site.static("mode", "add"), site.dtype, _reads_strictly(site)
-
-    def run(data: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor) -> torch.Tensor:
+    def elements(data: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
         target = widen(data).clone()
-        place = axis % data.ndim
-        grid = list(torch.meshgrid(*[torch.arange(size) for size in indices.shape], indexing="ij"))
-        grid[place] = _resolve_places(indices, data.shape[place], strict)
-        _scatter(target, tuple(grid), widen(updates), mode)
+        if kind == "scatter_nd":
+            picks = [_resolve_places(indices[..., d], data.shape[d], strict) for d in range(indices.shape[-1])]
+        else:
+            place = axis % data.ndim
+            picks = list(torch.meshgrid(*[torch.arange(size) for size in indices.shape], indexing="ij"))
+            picks[place] = _resolve_places(indices, data.shape[place], strict)
+        _scatter(target, tuple(picks), widen(updates), mode)
         return target.to(dtype)
 
-    return Step(run, [site.name("data"), site.name("indices"), site.name("updates")])
-
-
-@op("scatter_nd")
-def scatter_nd(site: Site) -> Step:
-    mode, dtype, strict = site.static("mode", "add"), site.dtype, _reads_strictly(site)
-
-    def run(data: torch.Tensor, indices: torch.Tensor, updates: torch.Tensor) -> torch.Tensor:
-        target = widen(data).clone()
-        picks = tuple(_resolve_places(indices[..., d], data.shape[d], strict) for d in range(indices.shape[-1]))
-        _scatter(target, picks, widen(updates), mode)
-        return target.to(dtype)
-
+    run = slices if kind == "scatter" else elements
     return Step(run, [site.name("data"), site.name("indices"), site.name("updates")])
 
 
@@ -157,7 +122,7 @@ def topk(site: Site) -> Step:
     both = site.static("return_indices", True)
     dtype = site.dtype_of(1) if both else torch.int32
 
-    def run(x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    def run(x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         values, places = x.sort(dim=axis, descending=not ascending, stable=True)
         best = align(values.narrow(axis, 0, k))
         return (best, align(places.narrow(axis, 0, k).to(dtype))) if both else best
@@ -165,7 +130,6 @@ def topk(site: Site) -> Step:
     return Step(run, [site.name("x")])
 
 
-@op("argsort")
-def argsort(site: Site) -> Step:
-    axis, ascending, dtype = site.static("axis", -1), site.static("ascending", False), site.dtype
-    return Step(lambda x: align(x.argsort(dim=axis, descending=not ascending, stable=True).to(dtype)), [site.name("x")])
+@kernel("argsort")
+def argsort(x: Tensor, *, axis: int = -1, ascending: bool = False, dtype: torch.dtype) -> Tensor:
+    return align(x.argsort(dim=axis, descending=not ascending, stable=True).to(dtype))

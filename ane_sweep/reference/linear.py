@@ -9,13 +9,14 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from ane_sweep.reference.site import Site, Step, align, compute_wide, half_accumulates_wide, op, widen
 
-Padding = list[int] | Callable[[torch.Tensor], list[int]]
+Padding = list[int] | Callable[[Tensor], list[int]]
 
 
-def _stays_half(*tensors: torch.Tensor) -> bool:
+def _stays_half(*tensors: Tensor) -> bool:
     return all(tensor.dtype == torch.float16 for tensor in tensors) and half_accumulates_wide(tensors[0].device.type)
 
 
@@ -27,18 +28,15 @@ def linear(site: Site) -> Step:
         names = [site.name(name) for name in ("x", "weight", "bias") if site.has(name)]
         return Step(compute_wide(F.linear, site.dtype), names)
     if not weight.dtype.is_floating_point:  # integers are summed exactly
-        return Step(lambda x: (F.linear(x.double(), weight.double(), _double(bias))).to(site.dtype), [site.name("x")])
+        exact = weight.double(), None if bias is None else bias.double()
+        return Step(lambda x: F.linear(x.double(), *exact).to(site.dtype), [site.name("x")])
     return Step(_linear(weight, bias, site.dtype), [site.name("x")])
 
 
-def _double(tensor: torch.Tensor | None) -> torch.Tensor | None:
-    return None if tensor is None else tensor.double()
-
-
-def _linear(weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype) -> Callable[..., torch.Tensor]:
+def _linear(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Callable[..., Tensor]:
     if _stays_half(weight) and dtype == torch.float16 and (bias is None or bias.dtype == dtype):
 
-        def run(x: torch.Tensor) -> torch.Tensor:
+        def run(x: Tensor) -> Tensor:
             if x.dtype == dtype:
                 return F.linear(x, weight, bias)
             return F.linear(x.float(), widen(weight), None if bias is None else widen(bias)).to(dtype)
@@ -58,7 +56,7 @@ def matmul(site: Site) -> Step:
         weight = y if flip_y else y.t().contiguous()
         return Step(_linear(weight, None, dtype), [site.name("x")])
 
-    def run(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def run(x: Tensor, y: Tensor) -> Tensor:
         x = x.mT if flip_x and x.ndim > 1 else x
         y = y.mT if flip_y and y.ndim > 1 else y
         if x.dtype != y.dtype and not (x.dtype.is_floating_point and y.dtype.is_floating_point):
@@ -78,7 +76,7 @@ def einsum(site: Site) -> Step:
     if shape is not None and len(shape) == 4 and shape[2] == 1 and _is_head_product(equation):
         return Step(_one_head, site.names("values"))
 
-    def run(*values: torch.Tensor) -> torch.Tensor:
+    def run(*values: Tensor) -> Tensor:
         if not _stays_half(*values):
             values = tuple(widen(value) for value in values)
         return align(torch.einsum(equation, *values).to(dtype))
@@ -92,7 +90,7 @@ def _is_head_product(equation: str) -> bool:
     return "".join(str(order.get(letter, letter)) for letter in letters) == "0123,0324->0124"
 
 
-def _one_head(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def _one_head(x: Tensor, y: Tensor) -> Tensor:
     """Multiply x (N,C,1,W) and y (N,W,1,U) to (N,C,1,U): a plain product, as the dimension of 1 moves nothing."""
     left, right = x.squeeze(2), y.squeeze(2)
     if _stays_half(left, right):
@@ -106,12 +104,15 @@ def conv(site: Site) -> Step:
     return convolution(site, site.known_tensor("weight"), site.known_tensor("bias"))
 
 
-def convolution(site: Site, weight: torch.Tensor, bias: torch.Tensor | None) -> Step:
+def read_window(site: Site, weight: Tensor) -> tuple[int, list[int], list[int], int]:
+    """Return the number of spatial dimensions, strides, dilations and groups of a convolution."""
+    ones = [1] * (weight.ndim - 2)
+    return len(ones), site.static("strides", ones), site.static("dilations", ones), site.static("groups", 1)
+
+
+def convolution(site: Site, weight: Tensor, bias: Tensor | None) -> Step:
     """Return the step of a convolution with these weights and the site's strides, padding, dilations and groups."""
-    spatial = weight.ndim - 2
-    strides = site.static("strides", [1] * spatial)
-    dilations = site.static("dilations", [1] * spatial)
-    groups = site.static("groups", 1)
+    spatial, strides, dilations, groups = read_window(site, weight)
     padding = resolve_padding(site, list(weight.shape[2:]), strides, dilations)
     dtype = site.dtype
     if (
@@ -124,21 +125,21 @@ def convolution(site: Site, weight: torch.Tensor, bias: torch.Tensor | None) -> 
     weight, bias = widen(weight), None if bias is None else widen(bias)
     function = (F.conv1d, F.conv2d, F.conv3d)[spatial - 1]
 
-    def run(x: torch.Tensor) -> torch.Tensor:
+    def run(x: Tensor) -> Tensor:
         x = pad_spatial(widen(x), padding(x) if callable(padding) else padding)
         return align(function(x, weight, bias, strides, 0, dilations, groups).to(dtype))
 
     return Step(run, [site.name("x")])
 
 
-def _pointwise(weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype) -> Callable[..., torch.Tensor]:
+def _pointwise(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Callable[..., Tensor]:
     """Return a 1x1 convolution as one matrix product: (out, in) @ (in, positions)."""
     if not (_stays_half(weight) and dtype == torch.float16 and (bias is None or bias.dtype == dtype)):
         weight, bias = widen(weight), None if bias is None else widen(bias)
     matrix = weight.flatten(1)
     column = None if bias is None else bias[:, None]
 
-    def run(x: torch.Tensor) -> torch.Tensor:
+    def run(x: Tensor) -> Tensor:
         flat = x.flatten(2).to(matrix.dtype)
         if x.shape[0] == 1:
             product = matrix @ flat[0] if column is None else torch.addmm(column, matrix, flat[0])
@@ -151,7 +152,7 @@ def _pointwise(weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dty
     return run
 
 
-def pad_spatial(x: torch.Tensor, padding: list[int], value: float = 0.0) -> torch.Tensor:
+def pad_spatial(x: Tensor, padding: list[int], value: float = 0.0) -> Tensor:
     """Pad the spatial dimensions of x.
 
     `padding` is before and after each spatial dimension, first dimension first (torch wants the last one first).
@@ -170,7 +171,7 @@ def resolve_padding(site: Site, kernel: list[int], strides: list[int], dilations
     if kind == "custom":
         return list(site.static("pad"))
 
-    def same(x: torch.Tensor) -> list[int]:
+    def same(x: Tensor) -> list[int]:
         result = []
         for length, size, stride, dilation in zip(x.shape[2:], kernel, strides, dilations):
             total = max(0, (math.ceil(length / stride) - 1) * stride + (size - 1) * dilation + 1 - length)
@@ -187,8 +188,7 @@ def resolve_padding(site: Site, kernel: list[int], strides: list[int], dilations
 def conv_transpose(site: Site) -> Step:
     """Convolve transposed; weight (C_in, C_out / groups, *K); `pad` is cut from the full result."""
     weight, bias = site.known_tensor("weight"), site.known_tensor("bias")
-    spatial, groups = weight.ndim - 2, site.static("groups", 1)
-    strides, dilations = site.static("strides", [1] * spatial), site.static("dilations", [1] * spatial)
+    spatial, strides, dilations, groups = read_window(site, weight)
     weight, bias = widen(weight), None if bias is None else widen(bias).reshape(-1, *[1] * spatial)
     function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[spatial - 1]
     return crop_transposed(
@@ -196,12 +196,10 @@ def conv_transpose(site: Site) -> Step:
     )
 
 
-def crop_transposed(
-    site: Site, weight: torch.Tensor, make_full: Callable[[torch.Tensor], torch.Tensor], bias: torch.Tensor | None
-) -> Step:
+def crop_transposed(site: Site, weight: Tensor, make_full: Callable[[Tensor], Tensor], bias: Tensor | None) -> Step:
     """Return the step of a transposed convolution: `make_full` gives the full result, which is cut, and the bias added."""
-    spatial, dtype, kind = weight.ndim - 2, site.dtype, site.static("pad_type", "valid")
-    strides, dilations = site.static("strides", [1] * spatial), site.static("dilations", [1] * spatial)
+    spatial, strides, dilations, _ = read_window(site, weight)
+    dtype, kind = site.dtype, site.static("pad_type", "valid")
     custom = site.static("pad", [0] * (2 * spatial)) if kind == "custom" else [0] * (2 * spatial)
     wanted = site.static("output_shape", None)
 
@@ -218,23 +216,18 @@ def crop_transposed(
             before = spare // 2 if kind == "same" else spare - spare // 2
         return before, size
 
-    def run(x: torch.Tensor) -> torch.Tensor:
+    def run(x: Tensor) -> Tensor:
         full = make_full(x)
         for axis in range(spatial):
             before, size = cut(axis, full.shape[2 + axis])
-            lacking = before + size - full.shape[2 + axis]
-            if lacking > 0:  # more was asked for than there is: nothing was added there
-                full = torch.cat([full, full.new_zeros(_with(full.shape, 2 + axis, lacking))], 2 + axis)
+            lacking = max(0, before + size - full.shape[2 + axis])  # more may be asked for than there is: zeros
+            full = F.pad(full, [0, 0] * (spatial - 1 - axis) + [0, lacking]) if lacking else full
             full = full.narrow(2 + axis, before, size)
         if bias is not None:
             full = full + bias
         return align(full.to(dtype))
 
     return Step(run, [site.name("x")])
-
-
-def _with(shape: torch.Size, axis: int, size: int) -> list[int]:
-    return [size if place == axis else length for place, length in enumerate(shape)]
 
 
 @op("conv_quantized")
@@ -262,12 +255,10 @@ def attention(site: Site) -> Step:
     return Step(compute_wide(make_attention(torch.matmul), site.dtype), names)
 
 
-def make_attention(multiply: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
+def make_attention(multiply: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
     """Return attention as a function that uses this matrix product."""
 
-    def run(
-        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def run(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
         scores = multiply(query, key.mT) / math.sqrt(query.shape[-1])
         if mask is not None:
             scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask

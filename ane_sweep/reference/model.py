@@ -102,16 +102,16 @@ class Model:
         dtypes = {name: half if kind == torch.float16 else kind for name, kind in dtypes.items()}
         return ModelState(self.states, dtypes, self.mode.device)
 
-    def predict(self, inputs: Mapping[str, Any], state: ModelState | None = None) -> dict[str, Any]:
+    def predict(self, inputs: Mapping[str, object], state: ModelState | None = None) -> dict[str, Any]:
         """Return outputs by name. Raises errors.PackageError for a wrong name, shape or kind of input."""
         made = self.plan.run(self.prepare_inputs(inputs, state))
         return self.to_outputs(made)
 
-    def tensors(self, values: Mapping[str, object]) -> dict[str, Any]:
+    def tensors(self, values: Mapping[str, object]) -> dict[str, object]:
         """Return outputs as torch tensors for inputs as torch tensors of the declared types: how a chain is driven."""
         return self.plan.run(values)
 
-    def trace(self, inputs: Mapping[str, Any], watch: Watch, state: ModelState | None = None) -> dict[str, Any]:
+    def trace(self, inputs: Mapping[str, object], watch: Watch, state: ModelState | None = None) -> dict[str, Any]:
         """Predict, and call `watch(op, {output: array})` after every op."""
         self.plan.session.watch = lambda op, made: watch(op, {name: as_array(value) for name, value in made.items()})
         try:
@@ -119,7 +119,7 @@ class Model:
         finally:
             self.plan.session.watch = None
 
-    def prepare_inputs(self, inputs: Mapping[str, Any], state: ModelState | None) -> dict[str, object]:
+    def prepare_inputs(self, inputs: Mapping[str, object], state: ModelState | None) -> dict[str, object]:
         """Return inputs and states as the plan takes them. Raises errors.PackageError if they do not fit."""
         tensors = features.accept_inputs(inputs, self.inputs, self.path, self.strict, self._types)
         values: dict[str, object] = {name: self.tensor_in(name, value) for name, value in tensors.items()}

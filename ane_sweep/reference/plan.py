@@ -30,19 +30,18 @@ from ane_sweep.reference import (
     limits,
     linear,
     normalise,
-    random_ops,
     recurrent,
     resize,
     sampling,
     shapes,
     slices,
-)
+)  # fmt: skip
 from ane_sweep.reference.layout import FAILURES, ExecutionPlan, PlanSession, lay_out
 from ane_sweep.reference.numerics import AS_DECLARED, Mode
 from ane_sweep.reference.site import OPS, NotYet, Site, Step, from_numpy
 
 BUILDERS = (  # importing these modules fills OPS
-    blocks, compressed, control, detection, elementwise, indexing, linear, normalise, random_ops, recurrent, resize, sampling,
+    blocks, compressed, control, detection, elementwise, indexing, linear, normalise, recurrent, resize, sampling,
     shapes, slices,
 )  # fmt: skip
 _FOLD_BYTES = 64 << 20  # larger results of constants are recomputed at each run rather than kept

@@ -3,22 +3,24 @@
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
+from ane_sweep.reference.shapes import along
 from ane_sweep.reference.site import Site, Step, align, op, widen
 
 # Points of `wanted` samples over an interval of `length` pixels, pixel 0 at 0.0 (documentation of resize_bilinear).
-Grid = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
+Grid = Callable[[Tensor, Tensor, int], Tensor]
 
 
-def _corners(i: torch.Tensor, length: torch.Tensor, wanted: int) -> torch.Tensor:
+def _corners(i: Tensor, length: Tensor, wanted: int) -> Tensor:
     return i * (length - 1) / max(1, wanted - 1)
 
 
-def _corners_or_centre(i: torch.Tensor, length: torch.Tensor, wanted: int) -> torch.Tensor:
+def _corners_or_centre(i: Tensor, length: Tensor, wanted: int) -> Tensor:
     return (length - 1) / 2 + 0 * i if wanted == 1 else _corners(i, length, wanted)
 
 
-def _offset(i: torch.Tensor, length: torch.Tensor, wanted: int) -> torch.Tensor:
+def _offset(i: Tensor, length: Tensor, wanted: int) -> Tensor:
     inner = length - 1
     delta = torch.where(inner.abs() < 1, torch.sign(inner) + (inner == 0), inner) / wanted
     return (i + 0.5) * delta
@@ -33,29 +35,40 @@ GRIDS: dict[str, Grid] = {
 }
 
 
-def grid_points(mode: str, length: int, wanted: int) -> torch.Tensor:
+def grid_points(mode: str, length: int, wanted: int) -> Tensor:
     """Return the fp64 points of a whole dimension, kept inside it."""
     i = torch.arange(wanted, dtype=torch.float64)
     return GRIDS[mode](i, torch.tensor(float(length), dtype=torch.float64), wanted).clamp(0, length - 1)
 
 
-def interpolate_linear(x: torch.Tensor, axis: int, at: torch.Tensor) -> torch.Tensor:
+def interpolate_linear(x: Tensor, axis: int, at: Tensor) -> Tensor:
     """Return x at points along a dimension, between the two neighbours; x fp32 or wider."""
     low = at.floor().long()
     high = (low + 1).clamp(max=x.shape[axis] - 1)
-    share = (at - low).to(x.dtype).reshape([-1 if dim == axis % x.ndim else 1 for dim in range(x.ndim)])
+    share = along((at - low).to(x.dtype), axis, x.ndim)
     below, above = x.index_select(axis, low), x.index_select(axis, high)
     return torch.where(share == 0, below, below * (1 - share) + above * share)
 
 
-def take_nearest(x: torch.Tensor, axis: int, at: torch.Tensor) -> torch.Tensor:
-    return x.index_select(axis, at.long().clamp(0, x.shape[axis] - 1))
+Sizes = Callable[[Tensor], Sequence[int]]  # of the last dimensions, after resizing
 
 
-def _linear_step(site: Site, mode: str, sizes: Callable[[torch.Tensor], Sequence[int]]) -> Step:
+def _nearest_step(site: Site, sizes: Sizes, points: Callable[[int, int], Tensor]) -> Step:
+    """Return the step that takes one pixel for each point; `points` are those of a dimension for its length and size."""
+
+    def run(x: Tensor) -> Tensor:
+        targets = sizes(x)
+        for axis, wanted in enumerate(targets, x.ndim - len(targets)):
+            x = x.index_select(axis, points(x.shape[axis], wanted).long().clamp(0, x.shape[axis] - 1))
+        return align(x)
+
+    return Step(run, [site.name("x")])
+
+
+def _linear_step(site: Site, mode: str, sizes: Sizes) -> Step:
     dtype = site.dtype
 
-    def run(x: torch.Tensor) -> torch.Tensor:
+    def run(x: Tensor) -> Tensor:
         wide = widen(x) if x.dtype.is_floating_point else x.double()
         targets = sizes(x)
         for axis, wanted in enumerate(targets, x.ndim - len(targets)):
@@ -66,7 +79,7 @@ def _linear_step(site: Site, mode: str, sizes: Callable[[torch.Tensor], Sequence
     return Step(run, [site.name("x")])
 
 
-def _read_scales(site: Site) -> Callable[[torch.Tensor], list[int]]:
+def _read_scales(site: Site) -> Sizes:
     """Return a function of x that gives the sizes of the last two dimensions.
 
     They are as declared if that is known, else the sizes times the scales, rounded down.
@@ -88,8 +101,12 @@ def upsample_bilinear(site: Site) -> Step:
 
 @op("resize_bilinear")
 def resize_bilinear(site: Site) -> Step:
-    sizes = [site.static("target_size_height", 1), site.static("target_size_width", 1)]
-    return _linear_step(site, _read_mode(site), lambda x: sizes)
+    return _linear_step(site, _read_mode(site), _read_targets(site, 1))
+
+
+def _read_targets(site: Site, *default: int) -> Sizes:
+    sizes = [site.static("target_size_height", *default), site.static("target_size_width", *default)]
+    return lambda x: sizes
 
 
 def _read_mode(site: Site) -> str:
@@ -105,16 +122,8 @@ def resize_nearest(site: Site) -> Step:
     if site.op.type == "upsample_nearest_neighbor":
         sizes = _read_scales(site)
     else:
-        fixed = [site.static("target_size_height"), site.static("target_size_width")]
-        sizes = lambda x: fixed  # noqa: E731
-
-    def run(x: torch.Tensor) -> torch.Tensor:
-        for axis, wanted in enumerate(sizes(x), x.ndim - 2):
-            at = torch.arange(wanted) * x.shape[axis] // wanted
-            x = take_nearest(x, axis, at)
-        return align(x)
-
-    return Step(run, [site.name("x")])
+        sizes = _read_targets(site)
+    return _nearest_step(site, sizes, lambda length, wanted: torch.arange(wanted) * length // wanted)
 
 
 @op("resize")
@@ -126,18 +135,12 @@ def resize(site: Site) -> Step:
     mode, kind, count = _read_mode(site), site.static("interpolation_mode", "LINEAR"), site.static("resized_dims")
     wanted = site.static("shape")[-count:] if count else []
 
-    def sizes(x: torch.Tensor) -> list[int]:
+    def sizes(x: Tensor) -> list[int]:
         return [size or own for size, own in zip(wanted, x.shape[x.ndim - count :])]
 
     if kind == "LINEAR":
         return _linear_step(site, mode, sizes)
-
-    def run(x: torch.Tensor) -> torch.Tensor:
-        for axis, size in enumerate(sizes(x), x.ndim - count):
-            x = take_nearest(x, axis, (grid_points(mode, x.shape[axis], size) + 0.5).floor())
-        return align(x)
-
-    return Step(run, [site.name("x")])
+    return _nearest_step(site, sizes, lambda length, size: (grid_points(mode, length, size) + 0.5).floor())
 
 
 @op("crop_resize")
@@ -152,7 +155,7 @@ def crop_resize(site: Site) -> Step:
     normalised, scale = site.static("normalized_coordinates", False), site.static("spatial_scale", 1.0)
     fill, dtype, is_roi = float(site.static("pad_value", 0.0)), site.dtype, site.has("roi")
 
-    def run(x: torch.Tensor, boxes: torch.Tensor, images: torch.Tensor | None = None) -> torch.Tensor:
+    def run(x: Tensor, boxes: Tensor, images: Tensor | None = None) -> Tensor:
         rows = boxes.reshape(boxes.shape[0], -1).double()
         has_index = rows.shape[1] == 5
         chosen = rows[:, 0].long() if has_index else torch.arange(len(rows)) if images is None else images.long()
@@ -161,7 +164,10 @@ def crop_resize(site: Site) -> Step:
             corners = corners * torch.tensor([x.shape[2] - 1, x.shape[3] - 1] * 2, dtype=torch.float64)
         corners = corners * scale
         if mode == "UNALIGN_CORNERS":
-            corners = torch.where(_is_inverted(corners), _whole_image(x), corners)
+            # a box whose ends are exchanged is the whole image: coremltools' tests show this one case
+            inverted = (corners[:, 2:] < corners[:, :2]).all(1, keepdim=True)
+            image = torch.tensor([[0, 0, x.shape[2] - 1, x.shape[3] - 1]], dtype=torch.float64)
+            corners = torch.where(inverted, image, corners)
         crops = []
         for row, box in enumerate(corners):
             source = x if is_roi and not has_index else x[int(chosen[row])][None]
@@ -174,16 +180,7 @@ def crop_resize(site: Site) -> Step:
     return Step(run, [site.name("x"), *names])
 
 
-def _is_inverted(corners: torch.Tensor) -> torch.Tensor:
-    return ((corners[:, 2] < corners[:, 0]) & (corners[:, 3] < corners[:, 1]))[:, None]
-
-
-def _whole_image(x: torch.Tensor) -> torch.Tensor:
-    """Return the box for one whose ends are exchanged under UNALIGN_CORNERS: coremltools' tests show this one case."""
-    return torch.tensor([[0, 0, x.shape[2] - 1, x.shape[3] - 1]], dtype=torch.float64)
-
-
-def _to_corners(rows: torch.Tensor, order: str) -> torch.Tensor:
+def _to_corners(rows: Tensor, order: str) -> Tensor:
     """Return (N, 4) boxes as top, left, bottom, right."""
     if order.endswith("WIDTH_FIRST"):
         rows = rows[:, [1, 0, 3, 2]]
@@ -192,7 +189,7 @@ def _to_corners(rows: torch.Tensor, order: str) -> torch.Tensor:
     return rows
 
 
-def _crop(x: torch.Tensor, box: torch.Tensor, size: tuple[int, int], mode: str, fill: float) -> torch.Tensor:
+def _crop(x: Tensor, box: Tensor, size: tuple[int, int], mode: str, fill: float) -> Tensor:
     """Return one box of (B, C, H, W) images; pixels outside the images are `fill`."""
     outside = []
     for axis, wanted in enumerate(size):

@@ -1,13 +1,19 @@
-"""Build the ops that move values without computing: shape, order, joins, fills."""
+"""Build the ops that move values without computing: shape, order, joins, fills, random numbers.
+
+Random numbers are not bit-exact and cannot be: Core ML's generator is not specified, not even with a seed. The distribution
+is right. With a seed of 0 or more every run of this runtime gives the same numbers (the generator is torch's, seeded anew at
+each run of the op; drawn on the CPU, wherever the rest is computed); without one every run differs.
+"""
 
 import math
 from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from ane_sweep.reference.limits import check_shape
-from ane_sweep.reference.site import Site, Step, align, op
+from ane_sweep.reference.site import Site, Step, align, kernel, op, widen
 
 
 @op("reshape", "reshape_like", "expand_dims", "squeeze", "flatten2d")
@@ -21,7 +27,7 @@ def reshape(site: Site) -> Step:
     return Step(_RESHAPES[site.op.type](site), [site.name("x")])
 
 
-def _reshape(site: Site) -> Callable[[torch.Tensor], torch.Tensor]:
+def _reshape(site: Site) -> Callable[[Tensor], Tensor]:
     """Return a function that reshapes x to `shape`, in which 0 and -1 have a meaning.
 
     0 takes the size of x's dimension at the same place counted from the last (1 beyond the first); -1 the rest. Before iOS17 a 0
@@ -29,7 +35,7 @@ def _reshape(site: Site) -> Callable[[torch.Tensor], torch.Tensor]:
     """
     wanted = site.static("shape")
 
-    def run(x: torch.Tensor) -> torch.Tensor:
+    def run(x: Tensor) -> Tensor:
         shape = list(wanted)
         for place, size in enumerate(shape):
             if size == 0 and x.numel():
@@ -40,10 +46,10 @@ def _reshape(site: Site) -> Callable[[torch.Tensor], torch.Tensor]:
     return run
 
 
-def _expand_dims(site: Site) -> Callable[[torch.Tensor], torch.Tensor]:
+def _expand_dims(site: Site) -> Callable[[Tensor], Tensor]:
     axes = site.static("axes")
 
-    def run(x: torch.Tensor) -> torch.Tensor:
+    def run(x: Tensor) -> Tensor:
         rank = x.ndim + len(axes)
         for axis in sorted(axis % rank for axis in axes):
             x = x.unsqueeze(axis)
@@ -52,13 +58,13 @@ def _expand_dims(site: Site) -> Callable[[torch.Tensor], torch.Tensor]:
     return run
 
 
-def _squeeze(site: Site) -> Callable[[torch.Tensor], torch.Tensor]:
+def _squeeze(site: Site) -> Callable[[Tensor], Tensor]:
     """Return a function that drops dimensions of size 1; others stay, as in torch."""
     axes = site.static("axes", None)
     return lambda x: x.squeeze() if axes is None else x.squeeze(tuple(axes))
 
 
-def _flatten2d(site: Site) -> Callable[[torch.Tensor], torch.Tensor]:
+def _flatten2d(site: Site) -> Callable[[Tensor], Tensor]:
     axis = site.static("axis", 1)
     return lambda x: x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
@@ -70,7 +76,7 @@ def _reshape_like(site: Site) -> Step:
     """Reshape x to a shape that is put together from spans of other tensors' shapes."""
     spans = list(zip(site.listed("begins"), site.listed("ends"), site.listed("end_masks")))
 
-    def run(x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+    def run(x: Tensor, *others: Tensor) -> Tensor:
         shape: list[int] = []
         for other, (begin, end, to_the_end) in zip(others, spans):
             shape += other.shape[begin:] if to_the_end else other.shape[begin:end]
@@ -79,35 +85,23 @@ def _reshape_like(site: Site) -> Step:
     return Step(run, [site.name("x"), *site.names("ref_tensors")])
 
 
-@op("transpose")
-def transpose(site: Site) -> Step:
-    perm = site.static("perm")
-    return Step(lambda x: align(x.permute(perm)), [site.name("x")])
+@kernel("transpose")
+def transpose(x: Tensor, *, perm: list[int]) -> Tensor:
+    return align(x.permute(perm))
 
 
-@op("concat")
-def concat(site: Site) -> Step:
-    """Concatenate; `interleave` takes slices of the inputs in turn."""
-    axis = site.static("axis")
-    if site.known_shape is not None and len(site.known_shape) > 1 and not site.static("interleave", False):
-        return Step(lambda *values: torch.cat(values, axis), site.names("values"))
-    if not site.static("interleave", False):  # scalars are joined to a vector
-        return Step(
-            lambda *values: torch.cat([value.reshape(1) if value.ndim == 0 else value for value in values], axis),
-            site.names("values"),
-        )
-
-    def run(*values: torch.Tensor) -> torch.Tensor:
+@kernel("concat")
+def concat(*values: Tensor, axis: int, interleave: bool = False) -> Tensor:
+    """Concatenate; `interleave` takes slices of the inputs in turn, and scalars are joined to a vector."""
+    if interleave:
         place = axis % values[0].ndim
         return align(torch.stack(values, place + 1).flatten(place, place + 1))
+    return torch.cat([value.reshape(1) if value.ndim == 0 else value for value in values], axis)
 
-    return Step(run, site.names("values"))
 
-
-@op("stack")
-def stack(site: Site) -> Step:
-    axis = site.static("axis")
-    return Step(lambda *values: torch.stack(values, axis), site.names("values"))
+@kernel("stack")
+def stack(*values: Tensor, axis: int) -> Tensor:
+    return torch.stack(values, axis)
 
 
 @op("split")
@@ -115,28 +109,22 @@ def split(site: Site) -> Step:
     axis, count = site.static("axis"), len(site.outputs)
     sizes = site.static("split_sizes", None)
 
-    def run(x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    def run(x: Tensor) -> Tensor | tuple[Tensor, ...]:
         parts = torch.split(x, sizes or x.shape[axis] // count, axis)
         return align(parts[0]) if count == 1 else tuple(align(part) for part in parts)
 
     return Step(run, [site.name("x")])
 
 
-@op("tile")
-def tile(site: Site) -> Step:
-    reps, where = site.static("reps"), f"{site.where}: {site.op}"
-
-    def run(x: torch.Tensor) -> torch.Tensor:
-        check_shape([size * times for size, times in zip(x.shape, reps)], x.dtype, where)
-        return align(x.repeat(reps))
-
-    return Step(run, [site.name("x")])
+@kernel("tile")
+def tile(x: Tensor, *, reps: list[int], where: str) -> Tensor:
+    check_shape([size * times for size, times in zip(x.shape, reps)], x.dtype, where)
+    return align(x.repeat(reps))
 
 
-@op("reverse")
-def reverse(site: Site) -> Step:
-    axes = site.static("axes", None)
-    return Step(lambda x: x.flip(list(range(x.ndim)) if axes is None else axes), [site.name("x")])
+@kernel("reverse")
+def reverse(x: Tensor, *, axes: list[int] | None = None) -> Tensor:
+    return x.flip(list(range(x.ndim)) if axes is None else axes)
 
 
 @op("pad")
@@ -145,22 +133,16 @@ def pad(site: Site) -> Step:
     sides, mode = site.static("pad"), site.static("mode", "constant")
     if min(sides, default=0) < 0:
         raise site.unsupported(f"with negative padding {sides}")
-    pairs = [sides[index : index + 2] for index in range(0, len(sides), 2)]
-    where = f"{site.where}: {site.op}"
-    if mode == "constant":
-        value = site.static("constant_val", 0.0)
-        order = [side for pair in reversed(pairs) for side in pair]
-
-        def constant(x: torch.Tensor) -> torch.Tensor:
-            check_shape(_padded_shape(x.shape, pairs), x.dtype, where)
-            return F.pad(x, order, value=value)
-
-        return Step(constant, [site.name("x")])
-    if mode not in ("reflect", "replicate"):
+    if mode not in ("constant", "reflect", "replicate"):
         raise site.unsupported(f"with mode {mode}")
+    pairs = [sides[index : index + 2] for index in range(0, len(sides), 2)]
+    order, where = [side for pair in reversed(pairs) for side in pair], f"{site.where}: {site.op}"
+    value = site.static("constant_val", 0.0) if mode == "constant" else 0.0
 
-    def run(x: torch.Tensor) -> torch.Tensor:
+    def run(x: Tensor) -> Tensor:
         check_shape(_padded_shape(x.shape, pairs), x.dtype, where)
+        if mode == "constant":
+            return F.pad(x, order, value=value)
         for offset, (before, after) in enumerate(pairs, x.ndim - len(pairs)):
             x = x.index_select(offset, _mirrored_places(x.shape[offset], before, after, mode))
         return x
@@ -173,7 +155,7 @@ def _padded_shape(shape: Sequence[int], pairs: list[list[int]]) -> list[int]:
     return [*shape[:kept], *(size + sum(pair) for size, pair in zip(shape[kept:], pairs))]
 
 
-def _mirrored_places(length: int, before: int, after: int, mode: str) -> torch.Tensor:
+def _mirrored_places(length: int, before: int, after: int, mode: str) -> Tensor:
     places = torch.arange(-before, length + after)
     if mode == "replicate" or length == 1:
         return places.clamp(0, length - 1)
@@ -189,16 +171,14 @@ def fill(site: Site) -> Step:
     return Step(lambda: torch.full(shape, value, dtype=dtype), [])
 
 
-@op("fill_like")
-def fill_like(site: Site) -> Step:
-    value, dtype = site.static("value", 0.0), site.dtype
-    return Step(lambda x: torch.full(x.shape, value, dtype=dtype), [site.name("ref_tensor")])
+@kernel("fill_like")
+def fill_like(ref_tensor: Tensor, *, value: float = 0.0, dtype: torch.dtype) -> Tensor:
+    return torch.full(ref_tensor.shape, value, dtype=dtype)
 
 
-@op("shape")
-def shape(site: Site) -> Step:
-    dtype = site.dtype
-    return Step(lambda x: torch.tensor(x.shape, dtype=dtype), [site.name("x")])
+@kernel("shape")
+def shape(x: Tensor, *, dtype: torch.dtype) -> Tensor:
+    return torch.tensor(x.shape, dtype=dtype)
 
 
 @op("range_1d")
@@ -209,61 +189,74 @@ def range_1d(site: Site) -> Step:
     return Step(lambda: torch.arange(start, end, step).to(dtype), [])
 
 
-@op("one_hot")
-def one_hot(site: Site) -> Step:
+def along(values: Tensor, axis: int, rank: int) -> Tensor:
+    """Return a vector in a shape of `rank` that broadcasts along one dimension."""
+    return values.reshape([-1 if dim == axis % rank else 1 for dim in range(rank)])
+
+
+@kernel("one_hot")
+def one_hot(
+    indices: Tensor, *, one_hot_vector_size: int, axis: int = -1, on_value: float = 1, off_value: float = 0,
+    dtype: torch.dtype, where: str,
+) -> Tensor:  # fmt: skip
     """Add a dimension at `axis`: on_value at the place that equals the index, off_value elsewhere."""
-    size, axis = site.static("one_hot_vector_size"), site.static("axis", -1)
-    on, off = site.static("on_value", 1), site.static("off_value", 0)
-    dtype, where = site.dtype, f"{site.where}: {site.op}"
-
-    def run(indices: torch.Tensor) -> torch.Tensor:
-        check_shape([*indices.shape, size], dtype, where)
-        place = axis % (indices.ndim + 1)
-        places = torch.arange(size).reshape([size if d == place else 1 for d in range(indices.ndim + 1)])
-        hit = indices.unsqueeze(place) == places
-        return align(torch.where(hit, torch.tensor(on, dtype=dtype), torch.tensor(off, dtype=dtype)))
-
-    return Step(run, [site.name("indices")])
+    check_shape([*indices.shape, one_hot_vector_size], dtype, where)
+    rank = indices.ndim + 1
+    hit = indices.unsqueeze(axis % rank) == along(torch.arange(one_hot_vector_size), axis, rank)
+    return align(torch.where(hit, torch.tensor(on_value, dtype=dtype), torch.tensor(off_value, dtype=dtype)))
 
 
-@op("band_part")
-def band_part(site: Site) -> Step:
+@kernel("band_part")
+def band_part(x: Tensor, *, lower: int = -1, upper: int = -1) -> Tensor:
     """Keep a band around the diagonal of the last two dimensions; -1 keeps all on that side."""
-    lower, upper = site.static("lower", -1), site.static("upper", -1)
-
-    def run(x: torch.Tensor) -> torch.Tensor:
-        distance = torch.arange(x.shape[-1])[None, :] - torch.arange(x.shape[-2])[:, None]
-        keep = (distance >= -lower if lower >= 0 else torch.ones_like(distance, dtype=torch.bool)) & (
-            distance <= upper if upper >= 0 else torch.ones_like(distance, dtype=torch.bool)
-        )
-        return align(torch.where(keep, x, torch.zeros((), dtype=x.dtype)))
-
-    return Step(run, [site.name("x")])
+    distance = torch.arange(x.shape[-1])[None, :] - torch.arange(x.shape[-2])[:, None]
+    keep = torch.ones_like(distance, dtype=torch.bool) if lower < 0 else distance >= -lower
+    keep = keep if upper < 0 else keep & (distance <= upper)
+    return align(torch.where(keep, x, torch.zeros((), dtype=x.dtype)))
 
 
-@op("non_zero")
-def non_zero(site: Site) -> Step:
-    dtype = site.dtype
-    return Step(lambda x: align(x.nonzero().to(dtype)), [site.name("x")])
+@kernel("non_zero")
+def non_zero(x: Tensor, *, dtype: torch.dtype) -> Tensor:
+    return align(x.nonzero().to(dtype))
 
 
-@op("reverse_sequence")
-def reverse_sequence(site: Site) -> Step:
+@kernel("reverse_sequence")
+def reverse_sequence(x: Tensor, lengths: Tensor, *, seq_axis: int = 0, batch_axis: int = 0) -> Tensor:
     """Turn round, for each place along `batch_axis`, the first lengths[place] elements along `seq_axis`."""
-    along, batch = site.static("seq_axis", 0), site.static("batch_axis", 0)
-
-    def run(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        size, rank = x.shape[along], x.ndim
-        places = torch.arange(size).reshape([size if axis == along % rank else 1 for axis in range(rank)])
-        ends = lengths.long().reshape([x.shape[batch] if axis == batch % rank else 1 for axis in range(rank)])
-        order = torch.where(places < ends, ends - 1 - places, places)
-        return align(x.gather(along, order.expand(x.shape)))
-
-    return Step(run, [site.name("x"), site.name("lengths")])
+    places = along(torch.arange(x.shape[seq_axis]), seq_axis, x.ndim)
+    ends = along(lengths.long().view(x.shape[batch_axis]), batch_axis, x.ndim)
+    order = torch.where(places < ends, ends - 1 - places, places)
+    return align(x.gather(seq_axis, order.expand(x.shape)))
 
 
-@op("crop")
-def crop(site: Site) -> Step:
+@kernel("crop")
+def crop(x: Tensor, *, crop_height: list[int], crop_width: list[int]) -> Tensor:
     """Cut from the top, bottom, left and right of the last two dimensions."""
-    (top, bottom), (left, right) = site.static("crop_height"), site.static("crop_width")
-    return Step(lambda x: align(x[..., top : x.shape[-2] - bottom, left : x.shape[-1] - right]), [site.name("x")])
+    (top, bottom), (left, right) = crop_height, crop_width
+    return align(x[..., top : x.shape[-2] - bottom, left : x.shape[-1] - right])
+
+
+def _generator(seed: int) -> torch.Generator | None:
+    return torch.Generator().manual_seed(seed) if seed >= 0 else None
+
+
+@kernel("random_uniform", "random_normal", "random_bernoulli", is_pure=False)
+def random_fill(
+    *, kind: str, shape: list[int], dtype: torch.dtype, seed: int = -1, low: float = 0.0, high: float = 1.0,
+    mean: float = 0.0, stddev: float = 1.0, prob: float = 0.5,
+) -> Tensor:  # fmt: skip
+    if kind == "random_normal":
+        drawn: Tensor = torch.randn(shape, generator=_generator(seed), device="cpu") * stddev + mean
+    else:
+        drawn = torch.rand(shape, generator=_generator(seed), device="cpu")
+        drawn = drawn < prob if kind == "random_bernoulli" else drawn * (high - low) + low
+    return drawn.to(torch.get_default_device(), dtype)
+
+
+@kernel("random_categorical", is_pure=False)
+def random_categorical(x: Tensor, *, mode: str = "logits", size: int = 1, dtype: torch.dtype, seed: int = -1) -> Tensor:
+    """`size` draws, with replacement, from the distribution along the last dimension."""
+    chances = widen(x).float().softmax(-1) if mode == "logits" else widen(x).float()
+    rows = chances.reshape(-1, x.shape[-1])
+    drawn = torch.multinomial(rows.cpu(), size, replacement=True, generator=_generator(seed))
+    return drawn.reshape([*x.shape[:-1], size]).to(x.device, dtype)

@@ -1,10 +1,11 @@
 """Define the arguments of an op's builder (Site), its result (Step), and the table of builders (OPS)."""
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Protocol
+from functools import cache, partial
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -76,6 +77,53 @@ def op(*names: str) -> Callable[[Builder], Builder]:
     return register
 
 
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+
+def kernel(*names: str, wide: bool = False, is_pure: bool = True) -> Callable[[Kernel], Kernel]:
+    """Register a function of tensors under the names of the ops that it computes, and the step that calls it.
+
+    Its parameters have the names of the op's. Positional ones are values of the run: one with a default may be absent, `*values`
+    are several. Keyword-only ones are read once, while the step is built: a tensor by its annotation, `dtype` is the output's,
+    `kind` the op's name, `where` its place for messages, any other plain Python. `wide` computes in fp32, as `compute_wide`.
+    """
+
+    def register(function: Kernel) -> Kernel:
+        parameters = inspect.signature(function).parameters.values()
+
+        def build(site: Site) -> Step:
+            arguments = [name for parameter in parameters for name in _read_arguments(site, parameter)]
+            fixed = {one.name: _read_parameter(site, one) for one in parameters if one.kind is one.KEYWORD_ONLY}
+            run = partial(function, **fixed) if fixed else function
+            return Step(compute_wide(run, site.dtype) if wide else run, arguments, is_pure)
+
+        build.__module__ = function.__module__
+        OPS.update(dict.fromkeys(names, build))
+        return function
+
+    return register
+
+
+def _read_arguments(site: "Site", parameter: inspect.Parameter) -> list[str]:
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return site.names(parameter.name)
+    is_absent = parameter.default is not parameter.empty and not site.has(parameter.name)
+    return [] if parameter.kind is parameter.KEYWORD_ONLY or is_absent else [site.name(parameter.name)]
+
+
+def _read_parameter(site: "Site", parameter: inspect.Parameter) -> object:
+    name = parameter.name
+    if parameter.annotation is torch.Tensor:
+        site.name(name)  # raises if it is missing
+    if parameter.annotation in (torch.Tensor, torch.Tensor | None):
+        return site.known_tensor(name)
+    if name == "dtype":
+        return site.dtype
+    if name in ("kind", "where"):
+        return site.op.type if name == "kind" else f"{site.where}: {site.op}"
+    return site.static(name, _REQUIRED if parameter.default is parameter.empty else parameter.default)
+
+
 class Site:
     """One op while its step is built: its parameters, constants and declared output type.
 
@@ -119,41 +167,33 @@ class Site:
 
         Raises NotYet if it is only known while the program runs, PackageError if it is missing and has no default.
         """
-        if not self.has(parameter):
-            if default is _REQUIRED:
-                self.names(parameter)  # raises
+        if default is not _REQUIRED and not self.has(parameter):
             return default
-        if not self.is_static(parameter):
-            raise NotYet
-        values = [_to_python(self.known[name]) for name in self.op.names(parameter)]
+        values = self.listed(parameter)
         return values[0] if len(values) == 1 else values
 
     def listed(self, parameter: str) -> list[Any]:
         """Return a parameter that has one argument for each of several things, as a list of plain Python values."""
-        return [self.static_of(name) for name in self.names(parameter)]
-
-    def static_of(self, name: str) -> Any:
-        if name not in self.known:
+        names = self.names(parameter)
+        if not self.is_static(parameter):
             raise NotYet
-        return _to_python(self.known[name])
+        values = [self.known[name] for name in names]
+        return [value.tolist() if isinstance(value, torch.Tensor) else value for value in values]
 
     def tensor(self, parameter: str) -> torch.Tensor | None:
         """Return the constant given for a parameter, or None if it is absent or computed."""
-        return self._constant(parameter) if self.is_static(parameter) else None
-
-    def known_tensor(self, parameter: str) -> Any:
-        """Return the tensor given for a parameter, or None if it is absent. Raises NotYet if it is computed."""
-        if not self.has(parameter):
-            return None
         if not self.is_static(parameter):
-            raise NotYet
-        return self._constant(parameter)
-
-    def _constant(self, parameter: str) -> torch.Tensor:
+            return None
         value = self.known[self.name(parameter)]
         if not isinstance(value, torch.Tensor):
             raise self.unsupported(f"with a `{parameter}` that is no tensor")
         return value
+
+    def known_tensor(self, parameter: str) -> Any:
+        """Return the tensor given for a parameter, or None if it is absent. Raises NotYet if it is computed."""
+        if self.has(parameter) and not self.is_static(parameter):
+            raise NotYet
+        return self.tensor(parameter)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -173,14 +213,6 @@ class Site:
         return self.dtypes[name]
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the declared shape of the (first) output, which must be known."""
-        found = self.known_shape
-        if found is None:
-            raise self.unsupported("with an output whose shape is only known while the program runs")
-        return found
-
-    @property
     def known_shape(self) -> tuple[int, ...] | None:
         """Return the declared shape of the (first) output, or None if it is only known while the program runs."""
         kind = self.outputs[0] if self.outputs else None
@@ -194,12 +226,6 @@ class Site:
             f"{self.where}: the reference runtime does not execute {self.op} {how}; "
             "run this cell with runtime=torch_eager, or runtime=coreml on a Mac"
         )
-
-
-def _to_python(value: object) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.tolist()
-    return value
 
 
 def align(tensor: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -79,7 +78,7 @@ def describe_value(
     )
 
 
-def record_values(model: Model, inputs: Mapping[str, Any], state: ModelState | None = None) -> list[ObservedValue]:
+def record_values(model: Model, inputs: Mapping[str, object], state: ModelState | None = None) -> list[ObservedValue]:
     """Return every value of one prediction of a Model, in the order in which they are made (nested blocks too)."""
     found: list[ObservedValue] = []
 
@@ -91,7 +90,7 @@ def record_values(model: Model, inputs: Mapping[str, Any], state: ModelState | N
 
 
 def collect_values(
-    model: Model, inputs: Mapping[str, Any], names: list[str], state: ModelState | None = None
+    model: Model, inputs: Mapping[str, object], names: list[str], state: ModelState | None = None
 ) -> dict[str, np.ndarray]:
     """Return intermediate values by name. Raises PackageError for names that no op of the model makes while it runs."""
     kept: dict[str, np.ndarray] = {}
@@ -127,7 +126,7 @@ def measure_distance(reference: object, candidate: object) -> float | None:
     return float(off.max()) / peak if peak else math.inf
 
 
-def measure_drift(model: Model, exact: Model, inputs: Mapping[str, Any]) -> list[ObservedValue]:
+def measure_drift(model: Model, exact: Model, inputs: Mapping[str, object]) -> list[ObservedValue]:
     """Compare every op of `model` with the same op of `exact`, a Model of the same program with numerics="fp32".
 
     Ops of nested blocks are not looked into: the `cond` or `while_loop` is compared as one op.
@@ -176,7 +175,7 @@ def _measure_own_error(mine: StepResult, true: StepResult) -> dict[str, float | 
     return {name: measure_distance(result, mine.values[name]) for name, result in zip(mine.op.outputs, results)}
 
 
-def pair_steps(first: Model, second: Model, inputs: Mapping[str, Any]) -> Iterator[tuple[StepResult, StepResult]]:
+def pair_steps(first: Model, second: Model, inputs: Mapping[str, object]) -> Iterator[tuple[StepResult, StepResult]]:
     """Return the steps of two models of the same program in pairs. Raises PackageError if the programs differ."""
     walks = [_walk(model, inputs) for model in (first, second)]
     ops = [[(op.type, tuple(op.outputs)) for op in model.ops] for model in (first, second)]
@@ -187,7 +186,7 @@ def pair_steps(first: Model, second: Model, inputs: Mapping[str, Any]) -> Iterat
     return zip(*walks)
 
 
-def _walk(model: Model, inputs: Mapping[str, Any]) -> Iterator[StepResult]:
+def _walk(model: Model, inputs: Mapping[str, object]) -> Iterator[StepResult]:
     taken = {name: inputs[name] for name in model.inputs if name in inputs}
     return model.plan.walk(model.prepare_inputs(taken, model.new_state() if model.states else None))
 
@@ -208,7 +207,7 @@ class ValueComparison:
     matching: matching.Matching
 
 
-def compare_values(reference: Model, candidate: Model, inputs: Mapping[str, Any]) -> ValueComparison:
+def compare_values(reference: Model, candidate: Model, inputs: Mapping[str, object]) -> ValueComparison:
     """Compare the values that two different models both make, at the same place of their programs.
 
     `drift` is the candidate's distance from the reference. Both run side by side, and a value that one makes before the other is

@@ -185,7 +185,7 @@ def _perform(remote: RemoteTask, outcomes: dict[str, Outcome], folder: Path, sto
 
 def _make_stub(stage: str, key: str) -> Task:
     """Return a task that stands for its artifact."""
-    return Task(stage, key, {}, {}, {}, {}, None, stage, 0, 0, 0, None)
+    return Task(stage, key, {}, {}, {}, {}, stage, 0, 0, 0, None)
 
 
 def _fill_in(result: RemoteResult, task: Task, outcome: Outcome, folder: Path) -> None:

@@ -225,7 +225,6 @@ class TaskRunner:
             out=out,
             tmp=folder / "tmp",
             limits=Limits(task.memory_limit(self.budget)),
-            fault=task.fault,
             threads=None if heavy else self.threads,
         )
         env = {} if STAGES[task.stage].network else {"HF_HUB_OFFLINE": "1"}

@@ -186,16 +186,13 @@ def attempt(task: TaskRequest) -> TaskResult:
 
 def run_stage(task: TaskRequest) -> StageResult:
     """Import ane_sweep.worker.stages.<stage> and call its run(params, inputs, out); in a crash test, the fault first."""
-    faults.run_early(task.fault, task.limits.memory_bytes)
+    params, inputs = faults.commit_fault(task)
     task.out.mkdir(parents=True, exist_ok=True)
-    params, inputs = faults.corrupt_inputs(task.fault, task.params, task.inputs, task.tmp)
     os.environ[stand_in.STAGE_VARIABLE] = task.stage
     os.environ[MEMORY_VARIABLE] = str(task.limits.memory_bytes or "")
     script = stand_in.active() if stand_in.concerns(task.stage, params) else None
     if script is not None:
-        from ane_sweep.coreml_anywhere import scripted_remote
-
-        scripted_remote.install(script)  # first, so that every later import of a clock gets the scripted one
+        script.install()  # first, so that every later import of a clock gets the scripted one
     stage = importlib.import_module(f"ane_sweep.worker.stages.{task.stage}")
     outcome: StageResult = stage.run(params, inputs, task.out)
     if script is not None:

@@ -6,7 +6,8 @@
     raise            a plain Python exception                           -> failed
     corrupt_weights  the right sizes, every value a NaN                 -> failed, by the stage that reads the weights
 
-The first four need nothing but the standard library, so the worker runs them before any heavy import.
+The first four need nothing but the standard library, so the worker runs them before any heavy import. The axis `fault` enters
+the task's options, which the worker alone reads.
 """
 
 import ctypes
@@ -18,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ane_sweep.bridge.task import TaskRequest
 from ane_sweep.errors import StageError, WeightsError
 
 _BLOCK_BYTES = 16 << 20
@@ -54,15 +56,20 @@ _EARLY = {"segfault": _segfault, "hang": _hang, "memory": _memory, "raise": _rai
 NAMES = (*_EARLY, "corrupt_weights")
 
 
-def run_early(name: str | None, memory_bytes: int | None) -> None:
-    """Run a fault that needs no stage. Return at once for None and for faults that only change the inputs.
+def commit_fault(task: TaskRequest) -> tuple[dict[str, Any], dict[str, Path]]:
+    """Commit the fault that a crash test put among the task's options; return params and inputs for the stage.
 
-    Raises StageError that names the known faults if `name` is unknown.
+    Without one they are the task's own. Raises StageError that names the known faults if the name is unknown.
     """
-    if name in _EARLY:
-        _EARLY[name](memory_bytes)
-    elif name is not None and name not in NAMES:
+    options = dict(task.params.get("options", {}))
+    name = options.pop("fault", None)
+    if name is None:
+        return task.params, task.inputs
+    if name not in NAMES:
         raise StageError(f"unknown fault {name!r}; known faults: {', '.join(NAMES)}")
+    if name in _EARLY:
+        _EARLY[name](task.limits.memory_bytes)
+    return corrupt_inputs(name, {**task.params, "options": options}, task.inputs, task.tmp)
 
 
 def corrupt_inputs(

@@ -92,7 +92,7 @@ class Shelf:
         self._start("scheduler", "fleet", "scheduler", self.address, "--certificates", str(self.certificates))
 
     def worker(self, name: str, chip: str, played: bool = False, **env: str) -> None:
-        """`played`: a Mac, by coremltools' drop-in, as `machine/stand_in.py` says; else this machine, which declares the chip."""
+        """`played`: a Mac, by coremltools' drop-in, as `tests/stand_in/` says; else this machine, which declares the chip."""
         self.chips[name] = chip
         words = ["fleet", "worker", self.address, "--certificates", str(self.certificates), "--name", name]
         if played:

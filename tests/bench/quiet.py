@@ -17,7 +17,7 @@ def run() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "out").mkdir()
-        task = TaskRequest("latency", "0" * 64, {}, {}, root / "out", root / "tmp", fault="hang")
+        task = TaskRequest("latency", "0" * 64, {"options": {"fault": "hang"}}, {}, root / "out", root / "tmp")
         before, began = os.times(), time.perf_counter()
         isolate.run_task(task, root / "task", timeout_s=SECONDS, watch_memory=False)
         wall = time.perf_counter() - began

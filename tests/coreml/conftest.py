@@ -68,8 +68,7 @@ def programs(tmp_path_factory):
 @pytest.fixture
 def scripted(tmp_path, monkeypatch):
     """Puts a script of these answers in force, in this process too; returns nothing."""
-    from ane_sweep.coreml_anywhere import scripted as room
-    from ane_sweep.coreml_anywhere import scripted_remote
+    from tests.stand_in import coreml, read
 
     def make(*answers, host=None):
         path = tmp_path / "script.json"
@@ -78,11 +77,11 @@ def scripted(tmp_path, monkeypatch):
         monkeypatch.setenv(stand_in.VARIABLE, str(path))
         monkeypatch.setenv("TMPDIR", str(tmp_path))
         monkeypatch.setattr("tempfile.tempdir", None)
-        stand_in._read.cache_clear()
-        scripted_remote.install(stand_in.active())
+        read.cache_clear()
+        stand_in.active().install()
 
     yield make
-    room.uninstall()
+    coreml.uninstall()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """What Apple's tools print, read from samples; each says where it is from, or that it was constructed."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -141,7 +142,7 @@ def test_rosetta_is_refused_and_an_intel_mac_is_not(machine, arm64, reason, monk
     answers = [{"on": "command", "argv": ["*/sysctl", "-n", "hw.optional.arm64"], "stdout": arm64}] if arm64 else []
     path = tmp_path / "script.json"
     held = {"name": f"{machine} {arm64}", "source": "constructed", "host": {"machine": machine}, "answers": answers}
-    path.write_text(stand_in.json.dumps(held))
+    path.write_text(json.dumps(held))
     monkeypatch.setenv(stand_in.VARIABLE, str(path))
     said = coreml.available()
     assert said is None if reason is None else said.startswith(reason)
@@ -156,7 +157,7 @@ def test_what_a_mac_says_of_itself(monkeypatch, tmp_path):
     ]
     answers = [{"on": "command", "argv": argv, "stdout": said} for argv, said in commands]
     path = tmp_path / "script.json"
-    path.write_text(stand_in.json.dumps({"name": "facts", "source": "constructed", "answers": answers}))
+    path.write_text(json.dumps({"name": "facts", "source": "constructed", "answers": answers}))
     monkeypatch.setenv(stand_in.VARIABLE, str(path))
     assert apple.facts() == {
         "ane": {"cores": 16, "architecture": None, "vm_size_bytes": 0xE0000000},

@@ -125,7 +125,7 @@ def test_real_tools_are_started_and_streamed(monkeypatch):
 
 
 def test_the_scripted_clock(script):
-    from ane_sweep.coreml_anywhere import scripted
+    from tests.stand_in import coreml as scripted
 
     scripted.install(script({"on": "predict", "ms": [5, 2]}))
     try:

@@ -12,7 +12,7 @@ from ane_sweep.results import assemble
 
 def ended(stage, folder):
     task = Task(
-        stage=stage, key=stage, params={}, inputs={}, folders={}, limits={}, fault=None, label=stage, work=1,
+        stage=stage, key=stage, params={}, inputs={}, folders={}, limits={}, label=stage, work=1,
         memory_bytes=1, disk_bytes=0, seconds=None,
     )  # fmt: skip
     return task, Outcome(StageStatus.OK, folder=folder)

@@ -24,7 +24,7 @@ from ane_sweep.store.cache import Store
 def task(key: str, *inputs: str, memory: int = 1) -> Task:
     return Task(
         stage="convert", key=key, params={}, inputs={str(i): upstream for i, upstream in enumerate(inputs)}, folders={},
-        limits={}, fault=None, label=key, work=1, memory_bytes=memory, disk_bytes=0, seconds=None,
+        limits={}, label=key, work=1, memory_bytes=memory, disk_bytes=0, seconds=None,
     )  # fmt: skip
 
 

@@ -145,8 +145,11 @@ def test_strict_unwraps_and_names_what_is_not_a_number():
         worker.to_json_value({"x": object()}, "realised", doubts)
 
 
-def task(tmp_path: Path, **more) -> TaskRequest:
-    return TaskRequest("fake", "k", {}, {}, tmp_path / "out", tmp_path / "tmp", result=tmp_path / "result.json", **more)
+def task(tmp_path: Path, fault: str | None = None, **more) -> TaskRequest:
+    params = {"options": {"fault": fault}} if fault else {}
+    return TaskRequest(
+        "fake", "k", params, {}, tmp_path / "out", tmp_path / "tmp", result=tmp_path / "result.json", **more
+    )
 
 
 def test_a_metric_that_is_not_finite_keeps_the_stage_ok(monkeypatch, tmp_path):

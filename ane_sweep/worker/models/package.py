@@ -16,7 +16,7 @@ from ane_sweep.bridge import shapes
 from ane_sweep.errors import PackageError, StageError
 from ane_sweep.mil import graph
 from ane_sweep.reference.features import Feature
-from ane_sweep.reference.simple_models import Suppression
+from ane_sweep.reference.pipeline import Suppression
 from ane_sweep.worker.feeds.arrays import pad_rows, to_array
 from ane_sweep.worker.models import module
 from ane_sweep.worker.models._ports import Port, Ports

@@ -17,9 +17,7 @@ from ane_sweep.worker.runtimes._coremltools import import_coremltools
 def probe_coreml() -> dict[str, object]:
     """Return {native, storage: bool, devices: {name: cores or null}, predict_ms or error}: a tiny program on the CPU."""
     if script := stand_in.active():
-        from ane_sweep.coreml_anywhere import scripted_remote
-
-        scripted_remote.install(script)
+        script.install()
     ct = import_coremltools()
     found: dict[str, object] = {"native": ct.models.model._MLModelProxy is not None}
     found["storage"] = _can_import("coremltools.libmilstoragepython")

@@ -124,9 +124,7 @@ def main(path: str) -> None:
     explain_death()
     request = json.loads(Path(path).read_text(encoding="utf-8"))
     if script := stand_in.active():
-        from ane_sweep.coreml_anywhere import scripted_remote
-
-        scripted_remote.install(script)
+        script.install()
     began = time.perf_counter()
     try:
         module = importlib.import_module(request["module"])

@@ -12,17 +12,16 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from ane_sweep.coreml_anywhere import scripted
 from ane_sweep.machine import tools
-from ane_sweep.machine.stand_in import Script
+from tests.stand_in import Script, coreml
 
 REMOTE = "coremltools.models.ml_program.experimental.remote_device"
 
 
 def install(script: Script) -> None:
     """Install the scripted drop-in, with its iPhone."""
-    scripted.install(script)
-    scripted.patch_after_import(REMOTE, patch_remote_device)
+    coreml.install(script)
+    coreml.patch_after_import(REMOTE, patch_remote_device)
 
 
 def patch_remote_device(remote_device: ModuleType) -> Callable[[], None]:
@@ -79,15 +78,15 @@ class _RemoteModel:
 
     def __init__(self, path: Path, units: str, function: str):
         self.path, self.units = path, units
-        with scripted.on_device("usb"):
-            self.model = scripted.ScriptedProxy(str(path), units, function)
+        with coreml.on_device("usb"):
+            self.model = coreml.ScriptedProxy(str(path), units, function)
 
     def predict(self, key: str, described: dict[str, Any], resource: Path) -> tuple[Any, Path]:
         from coremltools.models.ml_program.experimental.remote_device import _TensorDescriptor
 
         with open(resource, "rb") as file:
             inputs = {name: _TensorDescriptor.from_dict(entry).to_array(file) for name, entry in described.items()}
-        with scripted.on_device("usb"):
+        with coreml.on_device("usb"):
             outputs = self.model.predict(inputs)
         answer = Path(tempfile.mkdtemp(prefix="answer-")) / "outputs.bin"
         with open(answer, "w+b") as file:
@@ -104,8 +103,8 @@ class _RemoteModel:
         classes = remote_device.ComputePlan
         devices = {"cpu": classes.CPUDevice(), "gpu": classes.GPUDevice(), "ane": classes.NeuralEngineDevice(16)}
         kinds = {"MLCPUComputeDevice": "cpu", "MLGPUComputeDevice": "gpu", "MLNeuralEngineComputeDevice": "ane"}
-        with scripted.on_device("usb"):
-            plan = scripted.ScriptedProxy.get_compute_plan(str(self.path), self.units)
+        with coreml.on_device("usb"):
+            plan = coreml.ScriptedProxy.get_compute_plan(str(self.path), self.units)
             infos: list[dict[str, Any]] = []
             for op, path in model_structure_path.map_model_structure_to_path(plan.model_structure, components=[]):
                 usage = plan.get_compute_device_usage_for_mlprogram_operation(op)

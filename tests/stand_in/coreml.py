@@ -1,6 +1,6 @@
-"""The drop-in with scripted answers, which a worker uses for coremltools' native module under ANE_SWEEP_STAND_IN.
+"""Core ML with scripted answers, which a worker uses for coremltools' native module under ANE_SWEEP_STAND_IN.
 
-Programs run for real, in the reference runtime; durations, placement and failures are the script's (stand_in.py). A
+Programs run for real, in the reference runtime; durations, placement and failures are the script's (__init__.py). A
 scripted duration does not wait: `time.perf_counter` is set forward or held back by as much as the script wants, so that
 all code that measures reads the scripted figure. `time.sleep` moves that clock too, and returns at once.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex
 
 from ane_sweep.coreml_anywhere import compiled, devices, hook, native, plan, structure
-from ane_sweep.machine.stand_in import Script
+from tests.stand_in import Script
 
 E5_CACHE = "Library/Caches/python/com.apple.e5rt.e5bundlecache"  # under CFFIXED_USER_HOME, else this task's TMPDIR
 _SLEPT_S = 0.002
