@@ -10,7 +10,7 @@ from typing import Any
 from ane_sweep.bridge import families
 from ane_sweep.bridge.axes import RUNS, Asked, Only, axis
 from ane_sweep.bridge.axes.targets import since
-from ane_sweep.bridge.model_tasks import ONE_SIZE, TEXTS
+from ane_sweep.bridge.kinds import tasks_with
 
 PREFILL, DECODE = "prefill", "decode"  # the functions of a program with a cache
 NEW = "new_"  # before the name of a key or value that comes in, with cache=explicit: what goes out in its place
@@ -28,16 +28,17 @@ _INTERFACE = (
 _IN_TORCH = ("convert", RUNS)
 _PROBES = Only(
     "task",
-    (*TEXTS, *ONE_SIZE),
+    tasks_with(lambda kind: kind.blocks != "none"),
     "{name}={value} is for the models of blocks that are built here, and {model} is of task {task}; leave it out",
 )
+_OF_POSITIONS = tasks_with(lambda kind: kind.length == "seq_len")
 _OF_TEXTS = Only(
     "task",
-    (*TEXTS, "features"),
+    _OF_POSITIONS,
     "{name}={value} is built for models that take seq_len tokens; {model} is of task {task}, whose input has one size; leave it out",
 )
 _FOR_DECODERS = "{name}={value} is for decoders; {model} is of task {task}, which "
-_DECODERS = Only("task", ("causal_lm",), f"{_FOR_DECODERS}has no causal mask and head")
+_DECODERS = Only("task", tasks_with(lambda kind: kind.causal), f"{_FOR_DECODERS}has no causal mask and head")
 
 
 def _padded_too_long(asked: Asked) -> str | None:
@@ -151,7 +152,7 @@ class Options:
         only=(
             Only(
                 "task",
-                (*TEXTS, "features"),
+                _OF_POSITIONS,
                 "batch={value} is built for models that take seq_len positions; {model} is of task {task}; leave it out",
             ),
             Only(
@@ -168,7 +169,11 @@ class Options:
         enters=_INTERFACE,
         only=(
             _PROBES,
-            Only("task", ("classifier",), "classes={value} is for classifiers of texts, and {model} is of task {task}"),
+            Only(
+                "task",
+                tasks_with(lambda kind: kind.leaves == "labels" and bool(kind.reads)),
+                "classes={value} is for classifiers of texts, and {model} is of task {task}",
+            ),
             Only(
                 "batch", (1,), "classes={value} with batch={batch}: Core ML names the class of one input; use batch=1"
             ),
@@ -195,7 +200,7 @@ class Options:
             _OF_TEXTS,
             Only(
                 "task",
-                ("causal_lm", "encoder", "classifier"),
+                tasks_with(lambda kind: kind.length == "seq_len" and not kind.pair),
                 "embeddings=out is not built for {model}: encoder and decoder each look up their own; use embeddings=in",
             ),
         ),
@@ -262,8 +267,12 @@ class Options:
         only=(
             _PROBES,
             _OF_TEXTS,
-            Only("task", ("causal_lm", "seq2seq"), f"{_FOR_DECODERS}decodes no text"),
-            Only("task", ("causal_lm",), f"{_FOR_DECODERS}is one program that encodes and decodes a whole window"),
+            Only("task", tasks_with(lambda kind: kind.leaves == "tokens"), f"{_FOR_DECODERS}decodes no text"),
+            Only(
+                "task",
+                tasks_with(lambda kind: kind.causal),
+                f"{_FOR_DECODERS}is one program that encodes and decodes a whole window",
+            ),
             Only(
                 "compute",
                 ("fp16",),

@@ -17,6 +17,7 @@ from ane_sweep.bridge.axes.scoring import Scoring
 from ane_sweep.bridge.axes.targets import MACOS_TARGETS
 from ane_sweep.bridge.building import Options
 from ane_sweep.bridge.key import format_value
+from ane_sweep.bridge.kinds import KINDS, Kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +84,11 @@ class Cell(Scoring, Numerics, Options, Copies, Cut, Common):
     def key(self) -> str:
         """Return the sha256 of the canonical JSON of the request, 64 hex digits."""
         return digest(self.as_dict())
+
+    @property
+    def kind(self) -> Kind:
+        """Return the rules of its model's task."""
+        return KINDS[self.model_options["task"]]
 
     @property
     def ios_target(self) -> str:

@@ -7,7 +7,6 @@ from ane_sweep import data
 from ane_sweep.bridge import axes, families, recipes
 from ane_sweep.bridge.axes.targets import TARGETS
 from ane_sweep.bridge.cell import DECLARED, Cell
-from ane_sweep.bridge.model_tasks import ONE_SIZE, SENTENCES, vocabulary
 from ane_sweep.bridge.place import Place
 from ane_sweep.bridge.runtimes import RUNTIMES, cannot
 from ane_sweep.bridge.source import Source
@@ -96,7 +95,7 @@ def refusal(cell: Cell, source: Source, runtime: str, place: Place | None = None
     if reason := axes.refusal(_REFUSING, _question(cell, source, runtime, honours)):
         return reason
     count = cell.model_options["texts"]["count"]
-    if cell.model_options["task"] in (*SENTENCES, "text_encoder") and count > len(data.sentences()):
+    if cell.kind.reads == "sentences" and count > len(data.sentences()):
         return f"model.texts.count={count} is more than the {len(data.sentences())} sentences that are scored on"
     if reason := _cannot(runtime, place):
         there = f" on {' or '.join(place.names)}" if place else ""
@@ -126,7 +125,7 @@ def _question(cell: Cell, source: Source, runtime: str, honours: Collection[str]
         "runtime": runtime,
         "honours": honours,
         "longest": source.max_seq_len,
-        "vocabulary": vocabulary(cell.model_options["task"], source.arch),
+        "vocabulary": cell.kind.count_ids(source.arch),
     }
 
 
@@ -143,7 +142,7 @@ def idle(honours: Collection[str]) -> set[str]:
 
 def applicable(cell: Cell, axes: Sequence[str]) -> list[str]:
     """Return the axes that affect the cell's model under any runtime."""
-    return [axis for axis in axes if axis != "seq_len" or cell.model_options["task"] not in ONE_SIZE]
+    return [axis for axis in axes if axis != "seq_len" or cell.kind.length != "architecture"]
 
 
 def precision_refusal(cell: Cell, has: str, instead: str) -> str | None:
@@ -214,6 +213,6 @@ def notes(
             )
     found += _slow(cells, sources)
     for cell in cells:
-        if cell.model_options["task"] in ONE_SIZE and cell.seq_len != DECLARED["seq_len"].plain:
+        if cell.kind.length == "architecture" and cell.seq_len != DECLARED["seq_len"].plain:
             found.append(f"seq_len not applicable: the input of model={cell.model} has one size, whatever seq_len is")
     return list(dict.fromkeys(found))

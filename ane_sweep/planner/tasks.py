@@ -17,7 +17,6 @@ from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.cell import BASELINES, DECLARED, Cell, digest
 from ane_sweep.bridge.examples import Examples
 from ane_sweep.bridge.key import format_value
-from ane_sweep.bridge.model_tasks import ONE_SIZE
 from ane_sweep.bridge.place import Place
 from ane_sweep.bridge.runtimes import RUNTIMES, collect_host_facts
 from ane_sweep.bridge.source import Source
@@ -167,7 +166,7 @@ def _built(cell: Cell, source: Source) -> dict[str, Any]:
 def _positions(cell: Cell, source: Source) -> int:
     if has_own_shapes(cell):
         return 0
-    return source.max_seq_len if cell.model_options["task"] in ONE_SIZE else cell.seq_len
+    return source.max_seq_len if cell.kind.length == "architecture" else cell.seq_len
 
 
 def has_own_shapes(cell: Cell) -> bool:

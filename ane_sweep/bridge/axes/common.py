@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from ane_sweep.bridge.axes import LOADS, RUNS, Asked, axis, mapping
 from ane_sweep.bridge.axes.targets import MACOS_TARGETS, TARGETS
-from ane_sweep.bridge.model_tasks import ONE_SIZE
+from ane_sweep.bridge.kinds import KINDS
 
 
 def _too_long(asked: Asked) -> str | None:
-    if asked["seq_len"] > asked["longest"] and asked["task"] not in ONE_SIZE:
+    if asked["seq_len"] > asked["longest"] and KINDS[asked["task"]].length != "architecture":
         return f"seq_len={asked['seq_len']} is beyond the {asked['longest']} positions of {asked['model']}"
     return None
 

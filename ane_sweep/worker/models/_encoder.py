@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ane_sweep.bridge.building import PLAIN, Options
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.worker.models import _ane, _hf
 from ane_sweep.worker.models._ports import Port, Ports, hidden_output
 from ane_sweep.worker.models._types import Dynamic, Model
@@ -58,7 +59,7 @@ class EncoderFamily:
         if options.embeddings == "out":
             tokens = Port("inputs_embeds", (1, seq_len, config.hidden_size), "float32")
         inputs = (tokens, Port("attention_mask", (1, seq_len), "float32"))
-        if model["task"] == "classifier":
+        if KINDS[model["task"]].leaves == "labels":
             return Ports(inputs, (Port("logits", (1, config.num_labels), "float32"),))
         return Ports(inputs, hidden_output(seq_len, config.hidden_size))
 
@@ -155,7 +156,9 @@ def build_split_einsum(family: EncoderFamily, model: Model, state: dict[str, Ten
         positions = positions + read[f"{family.segments}.weight"][0]
     embedding = _ane.Embedding(read[f"{family.table}.weight"], positions)
     layers = [_layer(family, config, read.under(family.layer.format(i))) for i in range(config.num_hidden_layers)]
-    heads = [_ane.Reader(state).conv(name) for name in family.classifier or () if model["task"] == "classifier"]
+    heads = [
+        _ane.Reader(state).conv(name) for name in family.classifier or () if KINDS[model["task"]].leaves == "labels"
+    ]
     return SplitEinsumEncoder(embedding, read.layer_norm(family.norm, family.eps(config)), layers, heads)
 
 

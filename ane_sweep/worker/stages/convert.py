@@ -23,6 +23,7 @@ from ane_sweep import native_errors
 from ane_sweep.bridge import building
 from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.figures import Metric
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError, WeightsError
 from ane_sweep.worker import grow, memory, params
@@ -68,7 +69,7 @@ class Job:
     @property
     def is_own(self) -> bool:
         """True for a user's own module."""
-        return self.settings.model.task == "tensors"
+        return KINDS[self.settings.model.task].length == "caller"
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.bridge import model_tasks
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.worker.feeds import tokens
 
@@ -15,7 +15,7 @@ def load_tokenizer(params: dict[str, Any], inputs: dict[str, Path]) -> tuple[Any
     from transformers import PreTrainedTokenizerFast
 
     model = params["model"]
-    vocabulary = model_tasks.vocabulary(model["task"], model["arch"])
+    vocabulary = KINDS[model["task"]].count_ids(model["arch"])
     if params["tokenizer"] is not None:
         made, label = _read_tokenizer(Path(params["tokenizer"])), params["tokenizer"]
     elif params["weights"]["kind"] == "random":
