@@ -5,12 +5,13 @@ An option that is not at its default enters only the keys of the stages that bui
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ane_sweep.bridge import families
+from ane_sweep.bridge import families, rewrites
 from ane_sweep.bridge.axes import RUNS, Asked, Only, axis
 from ane_sweep.bridge.axes.targets import since
 from ane_sweep.bridge.kinds import tasks_with
+from ane_sweep.bridge.rewrites import FOR_DECODERS, IN_TORCH, MODELS, OF_POSITIONS, REWRITES, round_up
 
 PREFILL, DECODE = "prefill", "decode"  # the functions of a program with a cache
 NEW = "new_"  # before the name of a key or value that comes in, with cache=explicit: what goes out in its place
@@ -24,28 +25,6 @@ _INTERFACE = (
     "convert",
     RUNS,
 )  # these change what goes in and comes out, and so the reference outputs
-# These must not change the outputs at all; what is up to the conversion alone is no part of a torch module.
-_IN_TORCH = ("convert", RUNS)
-_PROBES = Only(
-    "task",
-    tasks_with(lambda kind: kind.blocks != "none"),
-    "{name}={value} is for the models of blocks that are built here, and {model} is of task {task}; leave it out",
-)
-_OF_POSITIONS = tasks_with(lambda kind: kind.length == "seq_len")
-_OF_TEXTS = Only(
-    "task",
-    _OF_POSITIONS,
-    "{name}={value} is built for models that take seq_len tokens; {model} is of task {task}, whose input has one size; leave it out",
-)
-_FOR_DECODERS = "{name}={value} is for decoders; {model} is of task {task}, which "
-_DECODERS = Only("task", tasks_with(lambda kind: kind.causal), f"{_FOR_DECODERS}has no causal mask and head")
-
-
-def _padded_too_long(asked: Asked) -> str | None:
-    multiple, seq_len, longest = asked["pad_last_axis"], asked["seq_len"], asked["longest"]
-    if multiple and (inside := Options(pad_last_axis=multiple).padded(seq_len)) > longest:
-        return f"pad_last_axis={multiple} makes seq_len={seq_len} {inside} inside, beyond the {longest} positions of {asked['model']}"
-    return None
 
 
 def _own_mask(asked: Asked) -> str | None:
@@ -77,8 +56,8 @@ def _came_with(target: str, what: str) -> Only:
 
 
 @dataclass(frozen=True)
-class Options:
-    """The options of one model, one value each; the defaults build the unchanged model.
+class _Interface:
+    """Options of what goes in and comes out.
 
     head    selected before the projection
     mask    a constant (one for all heads, or a copy for each), computed inside as converters of 2023 left it, an input
@@ -87,11 +66,6 @@ class Options:
     batch   inputs in one prediction; rows of a batch know nothing of each other
     classes  probabilities and the class's name in place of logits, as exporters write classifiers
     embeddings  outside: `inputs_embeds` (1,S,C) in place of ids
-    norm    the fused op in fp16, single ops in fp16, those with their means in fp32, the whole norm in fp32 (applied by stages/convert.py)
-    index_guards  a compare, an add and a select before each gather, as coremltools makes them (applied by stages/convert.py)
-    cache   see _cache.py
-    inputs  with fp16 all inputs but `cache_position` are fp16, as in the notebooks, which is exact for ids up to 2,048
-            (applied by stages/convert.py)
     """
 
     head: str = axis(
@@ -99,7 +73,7 @@ class Options:
         choices=("all", "last"),
         plain="all",
         enters=_INTERFACE,
-        only=(_PROBES, _OF_TEXTS, _DECODERS),
+        only=MODELS["decoders"],
     )
     mask: str = axis(
         "decoders: the causal mask",
@@ -107,9 +81,7 @@ class Options:
         plain="causal_const",
         enters=_INTERFACE,
         only=(
-            _PROBES,
-            _OF_TEXTS,
-            _DECODERS,
+            *MODELS["decoders"],
             Only(
                 "variant",
                 ("original",),
@@ -132,9 +104,7 @@ class Options:
         plain="fp16",
         enters=("convert",),
         only=(
-            _PROBES,
-            _OF_TEXTS,
-            _DECODERS,
+            *MODELS["decoders"],
             Only(
                 "compute",
                 ("fp16",),
@@ -148,11 +118,11 @@ class Options:
         most=1024,
         why="all of them are in memory at once",
         plain=1,
-        enters=_IN_TORCH,
+        enters=IN_TORCH,
         only=(
             Only(
                 "task",
-                _OF_POSITIONS,
+                OF_POSITIONS,
                 "batch={value} is built for models that take seq_len positions; {model} is of task {task}; leave it out",
             ),
             Only(
@@ -168,7 +138,7 @@ class Options:
         plain="logits",
         enters=_INTERFACE,
         only=(
-            _PROBES,
+            *MODELS["blocks"],
             Only(
                 "task",
                 tasks_with(lambda kind: kind.leaves == "labels" and bool(kind.reads)),
@@ -196,8 +166,7 @@ class Options:
         plain="in",
         enters=_INTERFACE,
         only=(
-            _PROBES,
-            _OF_TEXTS,
+            *MODELS["texts"],
             Only(
                 "task",
                 tasks_with(lambda kind: kind.length == "seq_len" and not kind.pair),
@@ -205,73 +174,37 @@ class Options:
             ),
         ),
     )
-    lm_head_splits: int = axis(
-        "decoders: convolutions that share the vocabulary",
-        least=1,
-        most=1000,
-        why="each is an op of its own",
-        plain=1,
-        enters=_IN_TORCH,
-        only=(
-            _PROBES,
-            _OF_TEXTS,
-            _DECODERS,
-            Only(
-                "variant",
-                ("split_einsum",),
-                "lm_head_splits={value} rewrites the head, and variant={variant} is left as it is; use variant=split_einsum",
-            ),
-        ),
-    )
-    norm: str = axis(
-        "the norms of an fp16 program: one op, single ops in fp16, those with their means in fp32, or all of them in fp32",
-        choices=("fp16", "fp16_ops", "fp32_mean", "fp32"),
-        plain="fp16",
-        enters=("convert",),
-        only=(
-            _PROBES,
-            Only(
-                "variant",
-                ("split_einsum",),
-                "norm={value} needs a norm of single ops, and variant={variant} has it in one; "
-                "use variant=split_einsum, or norm=fp32",
-                when=("fp16_ops", "fp32_mean"),
-            ),
-            Only(
-                "compute",
-                ("fp16",),
-                "norm={value} asks for more than fp16, which precision={compute} already gives; use norm=fp16",
-            ),
-        ),
-    )
-    index_guards: str = axis(
-        "lookups: indices taken as they are, or guarded against negative ones as converters of 2023 left them",
-        choices=("none", "negative"),
-        plain="none",
-        enters=("convert",),
-        only=(_PROBES, _OF_TEXTS),
-    )
-    pad_last_axis: int = axis(
-        "sequence padded inside the program to a multiple of this; 0: not",
-        choices=(0, 64),
-        plain=0,
-        enters=_IN_TORCH,
-        only=(_PROBES, _OF_TEXTS),
-        refuses=_padded_too_long,
-    )
+
+
+if TYPE_CHECKING:
+
+    class RewriteAxes:
+        """The values of the rewrites, which worker/rewrites declares."""
+else:
+    RewriteAxes = rewrites.make_axes()
+
+
+@dataclass(frozen=True)
+class Options(RewriteAxes, _Interface):
+    """The options of one model, one value each; the defaults build the unchanged model.
+
+    cache   see _cache.py
+    inputs  with fp16 all inputs but `cache_position` are fp16, as in the notebooks, which is exact for ids up to 2,048
+            (applied by stages/convert.py)
+    """
+
     cache: str = axis(
         "decoders: keys and values kept between calls, in states, or as inputs and outputs",
         choices=("none", "stateful", "explicit"),
         plain="none",
-        enters=_IN_TORCH,
+        enters=IN_TORCH,
         only=(
-            _PROBES,
-            _OF_TEXTS,
-            Only("task", tasks_with(lambda kind: kind.leaves == "tokens"), f"{_FOR_DECODERS}decodes no text"),
+            *MODELS["texts"],
+            Only("task", tasks_with(lambda kind: kind.leaves == "tokens"), f"{FOR_DECODERS}decodes no text"),
             Only(
                 "task",
                 tasks_with(lambda kind: kind.causal),
-                f"{_FOR_DECODERS}is one program that encodes and decodes a whole window",
+                f"{FOR_DECODERS}is one program that encodes and decodes a whole window",
             ),
             Only(
                 "compute",
@@ -298,13 +231,15 @@ class Options:
         choices=("int32", "fp16"),
         plain="int32",
         enters=("convert",),
-        only=(_PROBES, _came_with("iOS16", "fp16 inputs")),
+        only=(*MODELS["blocks"], _came_with("iOS16", "fp16 inputs")),
         refuses=_ids_beyond_fp16,
     )
 
     def padded(self, seq_len: int) -> int:
         """Return the length of the sequence inside the program."""
-        return -(-seq_len // self.pad_last_axis) * self.pad_last_axis if self.pad_last_axis else seq_len
+        for name, rewrite in REWRITES.items():
+            seq_len = round_up(seq_len, getattr(self, name)) if rewrite.pads else seq_len
+        return seq_len
 
 
 PLAIN = Options()

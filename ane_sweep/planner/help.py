@@ -9,6 +9,7 @@ from typing import Any
 
 from ane_sweep.bridge import plugins
 from ane_sweep.bridge.cell import AXES
+from ane_sweep.bridge.rewrites import plain_values
 from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.bridge.stages import limits
 from ane_sweep.folders import user_path
@@ -112,7 +113,7 @@ def defaults() -> dict[str, Any]:
     groups = {
         group: name for entry in shipped.pop("defaults") if isinstance(entry, dict) for group, name in entry.items()
     }
-    return dict(schema.leaves({**shipped, "limits": limits()}, schema.KEYS)) | groups
+    return dict(schema.leaves({**plain_values(), **shipped, "limits": limits()}, schema.KEYS)) | groups
 
 
 def _describe(key: str, defaults: dict[str, Any]) -> list[str]:

@@ -18,6 +18,7 @@ from ane_sweep.bridge.cell import BASELINES, DECLARED, Cell, digest
 from ane_sweep.bridge.examples import Examples
 from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.place import Place
+from ane_sweep.bridge.rewrites import REWRITES
 from ane_sweep.bridge.runtimes import RUNTIMES, collect_host_facts
 from ane_sweep.bridge.source import Source
 from ane_sweep.bridge.stages import STAGES, limit
@@ -90,7 +91,10 @@ class Chain:
         made_of = {role: key for role, key in upstream.items() if role != "checkpoint"}
         work = source.parameter_bytes * loaded
         seconds = costs.seconds(stage, work)
-        version = versions.code_digest(stage, cell.family if "model" in params else None, params.get("runtime"))
+        rewritten = tuple(name for name in changed if name in REWRITES)
+        version = versions.code_digest(
+            stage, cell.family if "model" in params else None, params.get("runtime"), rewritten
+        )
         task = Task(
             stage=stage,
             key=digest([files.VERSION, stage, version, params, made_of, dict(self.shared.versions), fault]),

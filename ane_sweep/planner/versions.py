@@ -1,7 +1,8 @@
 """The version of each stage: a digest of the code that decides its result, so that it cannot be forgotten.
 
 That code is what the stage's module imports, wherever in it and whatever that imports in turn, with the modules of the
-task's own runtime and family, which are found by name. What a module declares for others (STAGE, RUNTIME, SERVES) does not count.
+task's own runtime, family and rewrites, which are found by name. What a module declares for others (STAGE, RUNTIME,
+SERVES, REWRITE) does not count.
 """
 
 import hashlib
@@ -42,8 +43,10 @@ _IMPORT = re.compile(
 
 
 @cache
-def code_digest(stage: str, family: str | None = None, runtime: str | None = None) -> str:
-    """Return the sha256 of the code that decides a stage's result, of this family and on this runtime."""
+def code_digest(
+    stage: str, family: str | None = None, runtime: str | None = None, rewrites: tuple[str, ...] = ()
+) -> str:
+    """Return the sha256 of the code that decides a stage's result, of this family and rewrites and on this runtime."""
     theirs = {
         path: f"{one.distribution} {one.version}/{name}"
         for one in (families.plugin_of(family) if family else None, RUNTIMES.plugin_of(runtime) if runtime else None)
@@ -52,17 +55,23 @@ def code_digest(stage: str, family: str | None = None, runtime: str | None = Non
     }
     sha256 = hashlib.sha256()
     named = {
-        theirs.get(path) or path.relative_to(PACKAGE).as_posix(): path for path in code_files(stage, family, runtime)
+        theirs.get(path) or path.relative_to(PACKAGE).as_posix(): path
+        for path in code_files(stage, family, runtime, rewrites)
     }
     for name, path in sorted(named.items()):
         sha256.update(name.encode() + b"\0" + _content(path))
     return sha256.hexdigest()
 
 
-def code_files(stage: str, family: str | None = None, runtime: str | None = None) -> set[Path]:
+def code_files(
+    stage: str, family: str | None = None, runtime: str | None = None, rewrites: tuple[str, ...] = ()
+) -> set[Path]:
     """The files that count. A family's own does where the code builds models at all; of another package, all of its code."""
     left_out = {_file(name) for name in (*DECIDE_NOTHING, *ALL[stage].ignores)}
-    started = [_file(f"ane_sweep.worker.stages.{stage}")]
+    started = [
+        _file(f"ane_sweep.worker.stages.{stage}"),
+        *(_file(f"ane_sweep.worker.rewrites.{name}") for name in rewrites),
+    ]
     if runtime:
         plugin = RUNTIMES.plugin_of(runtime)
         started += plugin.code().values() if plugin else [_file(f"ane_sweep.worker.runtimes.{runtime}")]
@@ -105,4 +114,4 @@ def _file(module: str) -> Path | None:
 def _content(path: Path) -> bytes:
     content = path.read_bytes()
     ours = path.suffix == ".py" and path.is_relative_to(PACKAGE)
-    return declared.without(content.decode(), "STAGE", "RUNTIME", "SERVES").encode() if ours else content
+    return declared.without(content.decode(), "STAGE", "RUNTIME", "SERVES", "REWRITE").encode() if ours else content

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ane_sweep.bridge.kinds import KINDS
-from tests.tiny import ONCE, RAN
+from tests.tiny import RAN
 
 ROOT = Path(__file__).parents[2]
 # A family declares what it builds by these words, and the planner writes one where it cuts a model.

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.bridge.kinds import KINDS
+from ane_sweep.worker import rewrites
 from ane_sweep.worker.models import _ane, _hf
 from ane_sweep.worker.models._ports import Port, Ports, hidden_output
 from ane_sweep.worker.models._types import Dynamic, Model
@@ -77,22 +77,8 @@ def _build(
     options: Options = PLAIN,
 ) -> nn.Module:
     """Build one variant, in eval mode, and pad it inside if the options say so."""
-    length = options.padded(seq_len)
-    module = make(family, model, state, length)
-    return (module if length == seq_len else PaddedEncoder(module, seq_len, length)).eval()
-
-
-class PaddedEncoder(nn.Module):
-    """A module whose `inner` works on `length` positions; those beyond seq_len are masked as padding."""
-
-    def __init__(self, inner: nn.Module, seq_len: int, length: int):
-        super().__init__()
-        self.inner, self.seq_len, self.more = inner, seq_len, length - seq_len
-
-    def forward(self, tokens: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
-        tokens = _ane.pad_tokens(tokens, self.more)
-        (made,) = self.inner(tokens, F.pad(attention_mask, (0, self.more)))
-        return (made[:, : self.seq_len] if made.dim() == 3 else made,)
+    module = make(family, model, state, options.padded(seq_len))
+    return rewrites.rewrite_module(module, family.ports(model, seq_len, options), options).eval()
 
 
 class OriginalEncoder(nn.Module):

@@ -205,7 +205,7 @@ def _to_program(traced: "torch.jit.ScriptModule", job: Job, package: Path) -> An
     from ane_sweep.worker.models import _half
 
     options, ports, compute = job.options, job.ports, job.settings.compute
-    wide = Fp32Ops(options.norm, job.settings.fp32_ops, options.mask_dtype == "fp32")
+    wide = Fp32Ops(options, job.settings.fp32_ops)
     target = getattr(ct.target, job.settings.target)
     narrow = compute == "fp16" and target >= ct.target.iOS16  # iOS15 has no fp16 inputs and outputs
     real = np.float16 if narrow else np.float32
@@ -227,7 +227,7 @@ def _to_program(traced: "torch.jit.ScriptModule", job: Job, package: Path) -> An
             convert_to="mlprogram",
             minimum_deployment_target=target,
             compute_precision=choose_precision(ct, compute, wide),
-            pass_pipeline=build_pipeline(ct, wide, guarded=options.index_guards == "negative" or job.is_own),
+            pass_pipeline=build_pipeline(ct, wide, guarded=job.is_own),
             skip_model_load=True,
             package_dir=str(package),  # written in place: MLModel.save would copy a temporary package
         )
