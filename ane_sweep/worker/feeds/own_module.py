@@ -4,6 +4,7 @@ Leaves inputs.npz, outputs.npz and calibration.npz, and for each further shape i
 """
 
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,16 +15,25 @@ from ane_sweep.errors import StageError
 from ane_sweep.worker.feeds.arrays import StackWriter
 from ane_sweep.worker.models import _build
 from ane_sweep.worker.models import module as own
-from ane_sweep.worker.models._ports import Port
-from ane_sweep.worker.models.package import GivenProgram
+from ane_sweep.worker.models._ports import Port, Ports
 from ane_sweep.worker.params import Model, Texts
 from ane_sweep.worker.stages import StageResult
 
 CALIBRATION = 8
 UNSEEN = "what its code read beside the files that it imports (data files, environment, network, clock) is in no key"
 Arrays = dict[str, np.ndarray]
-Given = own.OwnModule | GivenProgram
 Expected = dict[str, Port]  # the ports of a module by name
+
+
+class Given(Protocol):
+    """A module or package of the user's own, built and run once."""
+
+    ports: Ports
+    path: str
+    taken: tuple[shapes.Input, ...]
+    example: tuple[torch.Tensor, ...]
+
+    def __call__(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]: ...
 
 
 def write_reference(
@@ -50,7 +60,7 @@ def write_reference(
     rest = rest or _draw_rows(module, default, seed + 1, CALIBRATION, first=False)
     _write_stack(out / "calibration.npz", rest, are_inputs=True)
     realised = {"texts": "samples" if samples else "seeded inputs", "packages": model.arch["packages"]}
-    if isinstance(module, GivenProgram):  # a package: its weights are its content, and no code draws them
+    if not isinstance(module, own.OwnModule):  # a package: its weights are its content, and no code draws them
         return StageResult(realised=realised)
     facts = {"weights": module.weights_digest()}
     return StageResult(
