@@ -149,6 +149,53 @@ def execute(plan, run, store, settings, display, budget, outcomes=None, meanwhil
         display.end(task, outcomes[task.key])
     return outcomes
 """
+REWRITE = '''"""mirror: outputs turned over"""
+
+from torch import nn
+
+from ane_sweep.bridge.rewrites import Rewrite
+
+REWRITE = Rewrite(
+    order=50,
+    help="outputs turned over so often",
+    plain=0,
+    most=2,
+    changes="module",
+    models="decoders",
+    only=({"other": "cache", "among": ("none",), "why": "mirror={value} keeps nothing; use cache=none"},),
+)
+
+
+class Mirror(nn.Module):
+    def __init__(self, inner, times):
+        super().__init__()
+        self.inner, self.sign = inner, (-1.0) ** times
+
+    def forward(self, *inputs):
+        return tuple(self.sign * made for made in self.inner(*inputs))
+
+
+def rewrite(module, ports, value):
+    return Mirror(module, value)
+
+
+def change_left_out(names, value):
+    names.add("common::mirror")
+'''
+MIRRORED = """
+import torch
+from ane_sweep.bridge.building import PLAIN, Options
+from ane_sweep.planner import options
+from ane_sweep.worker import models, rewrites
+from ane_sweep.worker.models import weights
+
+model = {key: options.shipped("model", "tiny-gpt2")[key] for key in ("family", "task", "arch")}
+family, state = models.get("gpt2"), weights.make_random_state(model, 0)
+ids = torch.arange(16, dtype=torch.int32)[None]
+plain, once, twice = (family.VARIANTS["split_einsum"](model, state, 16, one)(ids)[0]
+                      for one in (PLAIN, Options(mirror=1), Options(mirror=2)))
+print(bool((plain == -once).all()), bool((plain == twice).all()), sorted(rewrites.left_out_passes(set(), Options(mirror=1))))
+"""
 VERB = '''"""`ane-sweep greet NAME`: says hello to somebody"""
 
 from ane_sweep.terminal import OK
@@ -174,9 +221,9 @@ class House:
         (self.root / file).write_text(text)
         self.written += 1
 
-    def run(self, *args: str, code: tuple[int, ...] = (0,)) -> str:
+    def run(self, *args: str, code: tuple[int, ...] = (0,), start: tuple[str, ...] = ("-P", "-m", "ane_sweep")) -> str:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "ane_sweep", *args], cwd=self.root, capture_output=True, text=True,
+            [sys.executable, *start, *args], cwd=self.root, capture_output=True, text=True,
             env={"PYTHONPATH": str(self.root), "PATH": "", "HOME": str(self.root), "COLUMNS": "200"},
         )  # fmt: skip
         assert done.returncode in code, done.stdout + done.stderr
@@ -294,6 +341,20 @@ def test_one_more_family_is_one_module_and_one_yaml(house):
     )
     assert "nine" in house.run("help", "model")
     assert "1 conversions" in house.run("plan", "model=nine", "weights=random", "variant=split_einsum")
+
+
+def test_one_more_rewrite_is_one_module(house):
+    """It brings its axis, default and refusals, and is applied to the module or to the conversion."""
+    house.write("ane_sweep/worker/rewrites/mirror.py", REWRITE)
+    assert house.written == 1
+    assert "mirror                 outputs turned over so often (default: 0)" in house.run("help", "keys")
+    plain = house.run("plan", *TINY)
+    assert "2 cells" in house.run("plan", "-m", *TINY, "mirror=0,2") and "1 conversions" in plain
+    assert "mirror=3: must be 2 or less" in " ".join(house.run("plan", *TINY, "mirror=3", code=(2,)).split())
+    refused = house.run("plan", *TINY, "mirror=2", "cache=stateful", code=(2,))
+    assert "mirror=2 keeps nothing; use cache=none" in refused
+    done = house.run("-c", MIRRORED, start=("-P",))
+    assert done.split() == ["True", "True", "['common::mirror']"]
 
 
 def test_one_more_verb_is_one_file(house):

@@ -5,11 +5,12 @@ An option that is not at its default enters only the keys of the stages that bui
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ane_sweep.bridge import families
+from ane_sweep.bridge import families, rewrites
 from ane_sweep.bridge.axes import RUNS, Asked, Only, axis, since
-from ane_sweep.bridge.model_tasks import ONE_SIZE, TEXTS
+from ane_sweep.bridge.kinds import tasks_with
+from ane_sweep.bridge.rewrites import FOR_DECODERS, IN_TORCH, MODELS, OF_POSITIONS, REWRITES, round_up
 
 PREFILL, DECODE = "prefill", "decode"  # the functions of a program with a cache
 NEW = "new_"  # before the name of a key or value that comes in, with cache=explicit: what goes out in its place
@@ -23,27 +24,6 @@ _INTERFACE = (
     "convert",
     RUNS,
 )  # these change what goes in and comes out, and so the reference outputs
-# These must not change the outputs at all; what is up to the conversion alone is no part of a torch module.
-_IN_TORCH = ("convert", RUNS)
-_PROBES = Only(
-    "task",
-    (*TEXTS, *ONE_SIZE),
-    "{name}={value} is for the models of blocks that are built here, and {model} is of task {task}; leave it out",
-)
-_OF_TEXTS = Only(
-    "task",
-    (*TEXTS, "features"),
-    "{name}={value} is built for models that take seq_len tokens; {model} is of task {task}, whose input has one size; leave it out",
-)
-_FOR_DECODERS = "{name}={value} is for decoders; {model} is of task {task}, which "
-_DECODERS = Only("task", ("causal_lm",), f"{_FOR_DECODERS}has no causal mask and head")
-
-
-def _padded_too_long(asked: Asked) -> str | None:
-    multiple, seq_len, longest = asked["pad_last_axis"], asked["seq_len"], asked["longest"]
-    if multiple and (inside := Options(pad_last_axis=multiple).padded(seq_len)) > longest:
-        return f"pad_last_axis={multiple} makes seq_len={seq_len} {inside} inside, beyond the {longest} positions of {asked['model']}"
-    return None
 
 
 def _own_mask(asked: Asked) -> str | None:
@@ -75,8 +55,8 @@ def _came_with(target: str, what: str) -> Only:
 
 
 @dataclass(frozen=True)
-class Options:
-    """The options of one model, one value each; the defaults build the unchanged model.
+class _Interface:
+    """Options of what goes in and comes out.
 
     head    selected before the projection
     mask    a constant (one for all heads, or a copy for each), computed inside as converters of 2023 left it, an input
@@ -85,11 +65,6 @@ class Options:
     batch   inputs in one prediction; rows of a batch know nothing of each other
     classes  probabilities and the class's name in place of logits, as exporters write classifiers
     embeddings  outside: `inputs_embeds` (1,S,C) in place of ids
-    norm    the fused op in fp16, single ops in fp16, those with their means in fp32, the whole norm in fp32 (applied by stages/convert.py)
-    index_guards  a compare, an add and a select before each gather, as coremltools makes them (applied by stages/convert.py)
-    cache   see _cache.py
-    inputs  with fp16 all inputs but `cache_position` are fp16, as in the notebooks, which is exact for ids up to 2,048
-            (applied by stages/convert.py)
     """
 
     head: str = axis(
@@ -97,7 +72,7 @@ class Options:
         choices=("all", "last"),
         plain="all",
         enters=_INTERFACE,
-        only=(_PROBES, _OF_TEXTS, _DECODERS),
+        only=MODELS["decoders"],
     )
     mask: str = axis(
         "decoders: the causal mask",
@@ -105,9 +80,7 @@ class Options:
         plain="causal_const",
         enters=_INTERFACE,
         only=(
-            _PROBES,
-            _OF_TEXTS,
-            _DECODERS,
+            *MODELS["decoders"],
             Only(
                 "variant",
                 ("original",),
@@ -130,9 +103,7 @@ class Options:
         plain="fp16",
         enters=("convert",),
         only=(
-            _PROBES,
-            _OF_TEXTS,
-            _DECODERS,
+            *MODELS["decoders"],
             Only(
                 "compute",
                 ("fp16",),
@@ -146,11 +117,11 @@ class Options:
         most=1024,
         why="all of them are in memory at once",
         plain=1,
-        enters=_IN_TORCH,
+        enters=IN_TORCH,
         only=(
             Only(
                 "task",
-                (*TEXTS, "features"),
+                OF_POSITIONS,
                 "batch={value} is built for models that take seq_len positions; {model} is of task {task}; leave it out",
             ),
             Only(
@@ -166,8 +137,12 @@ class Options:
         plain="logits",
         enters=_INTERFACE,
         only=(
-            _PROBES,
-            Only("task", ("classifier",), "classes={value} is for classifiers of texts, and {model} is of task {task}"),
+            *MODELS["blocks"],
+            Only(
+                "task",
+                tasks_with(lambda kind: kind.leaves == "labels" and bool(kind.reads)),
+                "classes={value} is for classifiers of texts, and {model} is of task {task}",
+            ),
             Only(
                 "batch", (1,), "classes={value} with batch={batch}: Core ML names the class of one input; use batch=1"
             ),
@@ -190,79 +165,46 @@ class Options:
         plain="in",
         enters=_INTERFACE,
         only=(
-            _PROBES,
-            _OF_TEXTS,
+            *MODELS["texts"],
             Only(
                 "task",
-                ("causal_lm", "encoder", "classifier"),
+                tasks_with(lambda kind: kind.length == "seq_len" and not kind.pair),
                 "embeddings=out is not built for {model}: encoder and decoder each look up their own; use embeddings=in",
             ),
         ),
     )
-    lm_head_splits: int = axis(
-        "decoders: convolutions that share the vocabulary",
-        least=1,
-        most=1000,
-        why="each is an op of its own",
-        plain=1,
-        enters=_IN_TORCH,
-        only=(
-            _PROBES,
-            _OF_TEXTS,
-            _DECODERS,
-            Only(
-                "variant",
-                ("split_einsum",),
-                "lm_head_splits={value} rewrites the head, and variant={variant} is left as it is; use variant=split_einsum",
-            ),
-        ),
-    )
-    norm: str = axis(
-        "the norms of an fp16 program: one op, single ops in fp16, those with their means in fp32, or all of them in fp32",
-        choices=("fp16", "fp16_ops", "fp32_mean", "fp32"),
-        plain="fp16",
-        enters=("convert",),
-        only=(
-            _PROBES,
-            Only(
-                "variant",
-                ("split_einsum",),
-                "norm={value} needs a norm of single ops, and variant={variant} has it in one; "
-                "use variant=split_einsum, or norm=fp32",
-                when=("fp16_ops", "fp32_mean"),
-            ),
-            Only(
-                "compute",
-                ("fp16",),
-                "norm={value} asks for more than fp16, which precision={compute} already gives; use norm=fp16",
-            ),
-        ),
-    )
-    index_guards: str = axis(
-        "lookups: indices taken as they are, or guarded against negative ones as converters of 2023 left them",
-        choices=("none", "negative"),
-        plain="none",
-        enters=("convert",),
-        only=(_PROBES, _OF_TEXTS),
-    )
-    pad_last_axis: int = axis(
-        "sequence padded inside the program to a multiple of this; 0: not",
-        choices=(0, 64),
-        plain=0,
-        enters=_IN_TORCH,
-        only=(_PROBES, _OF_TEXTS),
-        refuses=_padded_too_long,
-    )
+
+
+if TYPE_CHECKING:
+
+    class RewriteAxes:
+        """The values of the rewrites, which worker/rewrites declares."""
+else:
+    RewriteAxes = rewrites.make_axes()
+
+
+@dataclass(frozen=True)
+class Options(RewriteAxes, _Interface):
+    """The options of one model, one value each; the defaults build the unchanged model.
+
+    cache   see _cache.py
+    inputs  with fp16 all inputs but `cache_position` are fp16, as in the notebooks, which is exact for ids up to 2,048
+            (applied by stages/convert.py)
+    """
+
     cache: str = axis(
         "decoders: keys and values kept between calls, in states, or as inputs and outputs",
         choices=("none", "stateful", "explicit"),
         plain="none",
-        enters=_IN_TORCH,
+        enters=IN_TORCH,
         only=(
-            _PROBES,
-            _OF_TEXTS,
-            Only("task", ("causal_lm", "seq2seq"), f"{_FOR_DECODERS}decodes no text"),
-            Only("task", ("causal_lm",), f"{_FOR_DECODERS}is one program that encodes and decodes a whole window"),
+            *MODELS["texts"],
+            Only("task", tasks_with(lambda kind: kind.leaves == "tokens"), f"{FOR_DECODERS}decodes no text"),
+            Only(
+                "task",
+                tasks_with(lambda kind: kind.causal),
+                f"{FOR_DECODERS}is one program that encodes and decodes a whole window",
+            ),
             Only(
                 "compute",
                 ("fp16",),
@@ -288,13 +230,15 @@ class Options:
         choices=("int32", "fp16"),
         plain="int32",
         enters=("convert",),
-        only=(_PROBES, _came_with("iOS16", "fp16 inputs")),
+        only=(*MODELS["blocks"], _came_with("iOS16", "fp16 inputs")),
         refuses=_ids_beyond_fp16,
     )
 
     def padded(self, seq_len: int) -> int:
         """Return the length of the sequence inside the program."""
-        return -(-seq_len // self.pad_last_axis) * self.pad_last_axis if self.pad_last_axis else seq_len
+        for name, rewrite in REWRITES.items():
+            seq_len = round_up(seq_len, getattr(self, name)) if rewrite.pads else seq_len
+        return seq_len
 
 
 PLAIN = Options()

@@ -14,12 +14,12 @@ from ane_sweep.bridge.axes.running import Copies, Numerics
 from ane_sweep.bridge.axes.scoring import Scoring
 from ane_sweep.bridge.building import Options
 from ane_sweep.bridge.key import format_value
-from ane_sweep.bridge.model_tasks import ONE_SIZE
+from ane_sweep.bridge.kinds import KINDS, Kind
 from ane_sweep.bridge.settings import ModelSettings, PrecisionSettings, read_model, read_precision
 
 
 def _too_long(asked: Asked) -> str | None:
-    if asked["seq_len"] > asked["longest"] and asked["task"] not in ONE_SIZE:
+    if asked["seq_len"] > asked["longest"] and KINDS[asked["task"]].length != "architecture":
         return f"seq_len={asked['seq_len']} is beyond the {asked['longest']} positions of {asked['model']}"
     return None
 
@@ -162,6 +162,11 @@ class Cell(Scoring, Numerics, Options, Copies, Cut, Common):
     @cached_property
     def precision_settings(self) -> PrecisionSettings:
         return read_precision(self.precision_options)
+
+    @property
+    def kind(self) -> Kind:
+        """Return the rules of its model's task."""
+        return KINDS[self.model_options["task"]]
 
     @property
     def ios_target(self) -> str:

@@ -90,7 +90,7 @@ def _fits(value: object, hint: Any) -> bool:
     if get_origin(hint) is UnionType:
         return any(_fits(value, one) for one in get_args(hint))
     if get_origin(hint) is tuple:
-        return isinstance(value, tuple) and all(isinstance(one, get_args(hint)[0]) for one in value)
+        return isinstance(value, tuple) and all(_fits(one, get_args(hint)[0]) for one in value)
     if hint in (int, float):
         return isinstance(value, (int, hint)) and not isinstance(value, bool)
-    return isinstance(value, hint)
+    return isinstance(value, get_origin(hint) or hint)

@@ -17,7 +17,6 @@ from ane_sweep.errors import ConfigError
 
 SCORES = ("perplexity", "accuracy", "agreement", "embedding")
 ROWS = {"perplexity": 32, "accuracy": 256, "agreement": 256, "embedding": 128}  # where score_rows says nothing
-SHIPPED = {"causal_lm": "tales.txt", "classifier": "moods.tsv"}  # and pairs.tsv for vectors, in data/texts/
 SUFFIXES = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
 MOST_BYTES = 64 << 20
 TEXT, FIRST, SECOND = ("text", "sentence", "review", "content"), ("sentence1", "text1"), ("sentence2", "text2")

@@ -6,7 +6,6 @@ from ane_sweep import data
 from ane_sweep.bridge import axes, families, programs, recipes
 from ane_sweep.bridge.axes import TARGETS
 from ane_sweep.bridge.cell import DECLARED, Cell
-from ane_sweep.bridge.model_tasks import ONE_SIZE, SENTENCES, vocabulary
 from ane_sweep.bridge.plan import Place, Source
 from ane_sweep.bridge.runtimes import RUNTIMES, cannot
 from ane_sweep.errors import ConfigError, suggestion
@@ -94,7 +93,7 @@ def refusal(cell: Cell, source: Source, runtime: str, place: Place | None = None
     if reason := axes.refusal(_REFUSING, _question(cell, source, runtime, honours)):
         return reason
     count = cell.model_settings.texts.count
-    if cell.model_settings.task in (*SENTENCES, "text_encoder") and count > len(data.sentences()):
+    if cell.kind.reads == "sentences" and count > len(data.sentences()):
         return f"model.texts.count={count} is more than the {len(data.sentences())} sentences that are scored on"
     if reason := _cannot(runtime, place):
         there = f" on {' or '.join(place.names)}" if place else ""
@@ -139,7 +138,7 @@ def _question(cell: Cell, source: Source, runtime: str, honours: Collection[str]
         "runtime": runtime,
         "honours": honours,
         "longest": source.max_seq_len,
-        "vocabulary": vocabulary(cell.model_settings.task, source.arch),
+        "vocabulary": cell.kind.count_ids(source.arch),
     }
 
 
@@ -156,7 +155,7 @@ def idle(honours: Collection[str]) -> set[str]:
 
 def applicable(cell: Cell, axes: Sequence[str]) -> list[str]:
     """Return the axes that affect the cell's model under any runtime."""
-    return [axis for axis in axes if axis != "seq_len" or cell.model_settings.task not in ONE_SIZE]
+    return [axis for axis in axes if axis != "seq_len" or cell.kind.length != "architecture"]
 
 
 def precision_refusal(cell: Cell, has: str, instead: str) -> str | None:
@@ -227,6 +226,6 @@ def notes(
             )
     found += _slow(cells, sources)
     for cell in cells:
-        if cell.model_settings.task in ONE_SIZE and cell.seq_len != DECLARED["seq_len"].plain:
+        if cell.kind.length == "architecture" and cell.seq_len != DECLARED["seq_len"].plain:
             found.append(f"seq_len not applicable: the input of model={cell.model} has one size, whatever seq_len is")
     return list(dict.fromkeys(found))

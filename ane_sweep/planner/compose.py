@@ -34,6 +34,7 @@ from omegaconf._utils import get_yaml_loader
 
 from ane_sweep import outward
 from ane_sweep.bridge import plugins, stages
+from ane_sweep.bridge.rewrites import plain_values
 from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.errors import ConfigError, nearest
 from ane_sweep.planner import derive, help, option_files, options, schema, served, shorthand, unread
@@ -85,7 +86,10 @@ class OptionFiles(FileConfigSource):
         if path.exists():
             option_files.check(path)
         if group is None:
-            return super().load_config(config_path)
+            read = super().load_config(config_path)
+            if name == "config":  # a rewrite is one file, and brings its default
+                read = replace(read, config=OmegaConf.merge(OmegaConf.create(dict(plain_values())), read.config))
+            return read
         if name in options.rows(path):
             return _result(self, derive.complete(group, name, options.row(path, name, _LOADER)))
         read = super().load_config(config_path)

@@ -5,7 +5,7 @@ from typing import Any
 
 from ane_sweep.bridge import families, recipes
 from ane_sweep.bridge.families import Serves
-from ane_sweep.bridge.model_tasks import ONE_SIZE
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner import architecture, sizing
 
@@ -83,7 +83,7 @@ def _model_fields(option: Option) -> Option:
         longest = longest_input(arch, serves, task)
     parameters = option.get("parameters")
     fields: Option = {"task": task or None, "hub": None, "package": None, "layers": layers, "max_seq_len": longest}
-    fields |= {"texts": {"count": 2 if task in ("causal_lm", "seq2seq", "features") else 8 if task in ONE_SIZE else 16}}
+    fields |= {"texts": {"count": KINDS[task].texts if task in KINDS else 16}}
     fields |= {"arch_keys": keys} if keys else {}
     if isinstance(layers, int):
         fields["cut_points"] = (serves.per_layer if serves else _PER_LAYER) * layers + 1

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ane_sweep.bridge import families
 from ane_sweep.bridge.cell import Cell
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.planner import sizing
 from ane_sweep.store.past import Past
@@ -27,7 +28,6 @@ _MORE = {"fp16": 1.3, "fp32": 1.0}
 _JOINED = (
     0.8  # of what all blocks take: a cache's two functions are joined with all their weights (gpt2-medium: 2.75 GiB)
 )
-_IN_FULL = ("seq2seq", "tensors", "denoiser")  # two lists of blocks; a module of the user's own; lists of two
 SIMILAR = 2.0  # a record counts for work up to this many times larger or smaller
 
 
@@ -53,7 +53,7 @@ def held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, object]) ->
     layer: a block, or the parameters outside of all blocks. A user's own module and two lists of blocks (T5) count in full:
     an upper bound.
     """
-    if STAGES[stage].holds == "all" or cell.model_settings.task in _IN_FULL:
+    if STAGES[stage].holds == "all" or cell.kind.length == "caller" or cell.kind.blocks == "several":
         return work
     layers, share = _blocks(cell, arch)
     if STAGES[stage].holds == "a layer":
@@ -99,7 +99,7 @@ def disk_bytes(stage: str, outputs: Outputs, work: int, arch: Mapping[str, objec
     """Bytes that a task will leave in the cache: weights of the recipe or in the compute dtype, or outputs in fp32."""
     leaves = STAGES[stage].leaves
     if leaves == "outputs":
-        keys = ("vocab_size",) if outputs.task == "causal_lm" else ("hidden_size", "n_embd", "dim")
+        keys = ("vocab_size",) if KINDS[outputs.task].causal else ("hidden_size", "n_embd", "dim")
         widths = (width for key in keys if isinstance(width := arch.get(key), int))
         return 4 * outputs.count * outputs.seq_len * next(widths, 0)
     if leaves == "nothing":

@@ -9,6 +9,7 @@ from textwrap import wrap
 
 from ane_sweep.bridge import plugins
 from ane_sweep.bridge.cell import AXES
+from ane_sweep.bridge.rewrites import plain_values
 from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.bridge.stages import limits
@@ -113,7 +114,10 @@ def defaults() -> dict[str, object]:
     groups = {
         group: name for entry in shipped.pop("defaults") if isinstance(entry, dict) for group, name in entry.items()
     }
-    return dict(schema.leaves({**shipped, **asdict(RunSettings()), "limits": limits()}, schema.KEYS)) | groups
+    return (
+        dict(schema.leaves({**plain_values(), **shipped, **asdict(RunSettings()), "limits": limits()}, schema.KEYS))
+        | groups
+    )
 
 
 def _describe(key: str, defaults: dict[str, object]) -> list[str]:

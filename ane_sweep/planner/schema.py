@@ -8,7 +8,7 @@ from ane_sweep.bridge.axes import TARGETS
 from ane_sweep.bridge.cell import DECLARED
 from ane_sweep.bridge.executors import EXECUTORS
 from ane_sweep.bridge.key import NONE, NUMBER, Key, abbreviate
-from ane_sweep.bridge.model_tasks import TASKS
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.errors import suggestion
 from ane_sweep.planner import architecture
 from ane_sweep.store import remote
@@ -146,7 +146,7 @@ GROUP_KEYS: dict[str, dict[str, Key]] = {
         "name": Key((str,), "the option's name", label=True),
         "family": Key((str,), "a module of ane_sweep/worker/models"),
         "size": Key((str,), "for people", label=True),
-        "task": Key((str,), "what the outputs mean", TASKS),
+        "task": Key((str,), "what the outputs mean", tuple(KINDS)),
         "hub": Key((str, NONE), "id on the Hugging Face hub"),
         "package": Key((dict, NONE), "Python package that carries the weights: {module, folder}"),
         "parameters": Key((int,), "number of parameters, tied ones once", least=1, most=10**13, why=_LARGER),

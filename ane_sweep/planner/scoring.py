@@ -10,6 +10,7 @@ from ane_sweep import data, folders
 from ane_sweep.bridge import examples
 from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.examples import Examples
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.bridge.plan import Source
 from ane_sweep.errors import ConfigError
 
@@ -66,13 +67,13 @@ def refusal(cell: Cell, source: Source, known: Examples | None) -> str | None:
 def params(cell: Cell, known: Examples) -> dict[str, object]:
     """Return a task's parameters for the file, by its content."""
     told: dict[str, object] = {"score": cell.score, "data": known.digest, "form": known.path.suffix, "rows": rows(cell)}
-    if cell.model_settings.task == "causal_lm":
+    if cell.kind.reads == "windows":
         told["stride"] = stride(cell)
     return told
 
 
 def rows(cell: Cell) -> int:
-    return cell.score_rows or examples.ROWS["perplexity" if cell.model_settings.task == "causal_lm" else cell.score]
+    return cell.score_rows or examples.ROWS["perplexity" if cell.kind.reads == "windows" else cell.score]
 
 
 def stride(cell: Cell) -> int:
@@ -81,22 +82,21 @@ def stride(cell: Cell) -> int:
 
 def _needed_file(cell: Cell) -> Wanted | None:
     """Return (score, task, data) of a cell that reads a file, or None if it reads none or is refused anyway."""
-    task = cell.model_settings.task
-    if cell.score == "none" or (cell.score_data is None and cell.score != "embedding" and task not in examples.SHIPPED):
+    if cell.score == "none" or (cell.score_data is None and cell.kind.sample is None):
         return None
-    return cell.score, task, cell.score_data
+    return cell.score, cell.model_options["task"], cell.score_data
 
 
 def _read(wanted: Wanted) -> Examples:
     score, task, name = wanted
     if name is None:
-        path = Path(data.__file__).parent / "texts" / ("pairs.tsv" if score == "embedding" else examples.SHIPPED[task])
+        path = Path(data.__file__).parent / "texts" / str(KINDS[task].sample)
         name = path.name
     else:
         path = _find_file(name)
     try:
         labels: tuple[str, ...] = ()
-        if task == "causal_lm":
+        if KINDS[task].reads == "windows":
             examples.running_text(path, name)
         else:
             table = examples.rows(path, name)

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 from ane_sweep.bridge.families import Serves
-from ane_sweep.bridge.model_tasks import TEXTS
+from ane_sweep.bridge.kinds import KINDS
 
 _WIDTH = ("n_embd", "hidden_size", "n_embed", "dim", "d_model")
 _INNER = ("n_inner", "intermediate_size", "hidden_dim", "d_ff", "ffn_dim", "encoder_ffn_dim")
@@ -18,7 +18,7 @@ def estimate(arch: Mapping[str, Any], serves: Serves, task: str) -> int:
 
     `arch` follows the rules of architecture.py.
     """
-    arch = own(arch, serves, task)
+    kind, arch = KINDS[task], own(arch, serves, task)
     if "depths" in arch:
         return _staged(arch) + _ends(arch, arch["hidden_sizes"][-1])
     width, heads = _first(arch, _WIDTH), _first(arch, _HEADS)
@@ -30,13 +30,13 @@ def estimate(arch: Mapping[str, Any], serves: Serves, task: str) -> int:
     feed_forward = (3 if serves.has_gate(arch) else 2) * width * (_first(arch, _INNER) or 4 * width)
     norm = width * (1 if serves.norms == "rms" else 2)
     layers = arch[serves.layers] * (attention + feed_forward + 2 * norm)
-    if task == "seq2seq":
+    if kind.pair:
         layers += (arch.get("num_decoder_layers") or arch[serves.layers]) * (2 * attention + feed_forward + 3 * norm)
     positions = (arch.get(serves.longest) if serves.longest else None) or patches(arch)
-    if _rotary(arch) or task == "seq2seq":
+    if _rotary(arch) or kind.pair:
         positions = 0
-    tables = (arch.get("vocab_size") or 0) if task in (*TEXTS, "text_encoder") else 0
-    head_table = task in ("causal_lm", "seq2seq") and not arch.get("tie_word_embeddings", serves.tied)
+    tables = (arch.get("vocab_size") or 0) if kind.reads else 0
+    head_table = kind.leaves == "tokens" and not arch.get("tie_word_embeddings", serves.tied)
     table_width = arch.get("word_embed_proj_dim") or width
     return max(1, layers + _ends(arch, width) + positions * width + tables * table_width * (2 if head_table else 1))
 

@@ -16,9 +16,9 @@ from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.cell import BASELINES, DECLARED, Cell, digest
 from ane_sweep.bridge.examples import Examples
 from ane_sweep.bridge.key import format_value
-from ane_sweep.bridge.model_tasks import ONE_SIZE
 from ane_sweep.bridge.plan import Place, Source
 from ane_sweep.bridge.programs import DEFAULT, offers
+from ane_sweep.bridge.rewrites import REWRITES
 from ane_sweep.bridge.runtimes import RUNTIMES, collect_host_facts
 from ane_sweep.bridge.stages import STAGES, limit
 from ane_sweep.bridge.task import AUTO_REPEATS, CHEAP_S, Task
@@ -92,8 +92,9 @@ class Chain:
         made_of = {role: key for role, key in upstream.items() if role != "checkpoint"}
         work = source.parameter_bytes * loaded
         seconds = costs.seconds(stage, work)
+        rewritten = tuple(name for name in changed if name in REWRITES)
         version = versions.code_digest(
-            stage, cell.family if "model" in params else None, params.get("runtime"), traits.program
+            stage, cell.family if "model" in params else None, params.get("runtime"), traits.program, rewritten
         )
         task = Task(
             stage=stage,
@@ -172,7 +173,7 @@ def _model(cell: Cell, source: Source) -> Params:
 def _positions(cell: Cell, source: Source) -> int:
     if cell.model_settings.is_given:
         return 0
-    return source.max_seq_len if cell.model_settings.task in ONE_SIZE else cell.seq_len
+    return source.max_seq_len if cell.kind.length == "architecture" else cell.seq_len
 
 
 def _folders(source: Source) -> dict[str, Path]:

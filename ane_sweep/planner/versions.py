@@ -1,7 +1,8 @@
 """The version of each stage: a digest of the code that decides its result, so that it cannot be forgotten.
 
 That code is what the stage's module imports, wherever in it and whatever that imports in turn, with the modules of the
-task's own runtime, family and program kind, which are found by name. What a module declares for others (STAGE, RUNTIME ...) does not count.
+task's own runtime, family, rewrites and program kind, which are found by name. What a module declares for others (STAGE, RUNTIME ...)
+does not count.
 """
 
 import hashlib
@@ -47,8 +48,14 @@ _IMPORT = re.compile(
 
 
 @cache
-def code_digest(stage: str, family: str | None = None, runtime: str | None = None, program: str = DEFAULT) -> str:
-    """Return the sha256 of the code that decides a stage's result, of this family, runtime and kind of program."""
+def code_digest(
+    stage: str,
+    family: str | None = None,
+    runtime: str | None = None,
+    program: str = DEFAULT,
+    rewrites: tuple[str, ...] = (),
+) -> str:
+    """Return the sha256 of the code that decides a stage's result, of this family, runtime, kind of program and rewrites."""
     theirs = {
         path: f"{one.distribution} {one.version}/{name}"
         for one in (families.plugin_of(family) if family else None, RUNTIMES.plugin_of(runtime) if runtime else None)
@@ -58,17 +65,24 @@ def code_digest(stage: str, family: str | None = None, runtime: str | None = Non
     sha256 = hashlib.sha256()
     named = {
         theirs.get(path) or path.relative_to(PACKAGE).as_posix(): path
-        for path in code_files(stage, family, runtime, program)
+        for path in code_files(stage, family, runtime, program, rewrites)
     }
     for name, path in sorted(named.items()):
         sha256.update(name.encode() + b"\0" + _content(path))
     return sha256.hexdigest()
 
 
-def code_files(stage: str, family: str | None = None, runtime: str | None = None, program: str = DEFAULT) -> set[Path]:
-    """The files that count. A family's own does where the code builds models at all; of another package, all of its code."""
+def code_files(
+    stage: str,
+    family: str | None = None,
+    runtime: str | None = None,
+    program: str = DEFAULT,
+    rewrites: tuple[str, ...] = (),
+) -> set[Path]:
+    """Return the files that count. A family's own does if the code builds models at all; of another package, all of its code."""
     left_out = {_file(name) for name in (*DECIDE_NOTHING, *ALL[stage].ignores)}
     started = [_file(f"ane_sweep.worker.stages.{stage}")]
+    started += [_file(f"ane_sweep.worker.rewrites.{name}") for name in rewrites]
     started += [_file(f"{PROGRAMS}.{program}.{part}") for part in ALL[stage].parts]
     if runtime:
         plugin = RUNTIMES.plugin_of(runtime)
@@ -112,4 +126,8 @@ def _file(module: str) -> Path | None:
 def _content(path: Path) -> bytes:
     content = path.read_bytes()
     ours = path.suffix == ".py" and path.is_relative_to(PACKAGE)
-    return declared.without(content.decode(), "STAGE", "RUNTIME", "SERVES", "PROGRAM").encode() if ours else content
+    return (
+        declared.without(content.decode(), "STAGE", "RUNTIME", "SERVES", "PROGRAM", "REWRITE").encode()
+        if ours
+        else content
+    )

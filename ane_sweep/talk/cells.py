@@ -8,6 +8,7 @@ from typing import Any
 
 from ane_sweep import engine, installed
 from ane_sweep.bridge.cell import AXES, Cell
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.record import Record, StageStatus
 from ane_sweep.bridge.runtimes import RUNTIMES
@@ -22,17 +23,6 @@ from ane_sweep.planner.settle import plan_for
 from ane_sweep.runner import display
 from ane_sweep.store import runs
 from ane_sweep.store.cache import Store, open_store
-
-GENERATE, CLASSIFY = ("causal_lm", "seq2seq"), ("classifier",)
-_DOES = {
-    **dict.fromkeys(GENERATE, "writes text: ane-sweep generate"),
-    **dict.fromkeys(CLASSIFY, "classifies texts: ane-sweep classify"),
-    **dict.fromkeys(("image_classifier", "image_encoder"), "takes pictures"),
-    "audio_encoder": "takes sound",
-    "encoder": "leaves embeddings of texts",
-    "text_encoder": "leaves embeddings of texts",
-}
-_EXAMPLES = {GENERATE: "a decoder (model=gpt2)", CLASSIFY: "a classifier of texts (model=distilbert)"}
 
 
 @dataclass(frozen=True)
@@ -80,7 +70,6 @@ def prepare_partners(
     own: Sequence[str],
     out: Path,
     count: int,
-    tasks: tuple[str, ...],
     tokenizer: str | None,
 ) -> Iterator[tuple[list[Partner], Path]]:
     """Prepare `count` cells and yield them with a scratch folder, while the cache is locked.
@@ -97,7 +86,7 @@ def prepare_partners(
     chosen += [_Chosen(cell) for cell in request.cells] if matrix or not words else []
     _check_count(chosen, count, request.axes)
     for one in chosen:
-        check_kind(one.cell, tasks, verb)
+        check_kind(one.cell, verb)
     with open_store(out) as store:
         cells = {one.cell.key: one.cell for one in chosen}
         chosen_request = Request(list(cells.values()), request.axes, request.settings, request.notes)
@@ -114,12 +103,11 @@ def prepare_partners(
         yield [replace(one, params={**one.params, "tokenizer": tokenizer}) for one in partners], folder
 
 
-def check_kind(cell: Cell, tasks: tuple[str, ...], verb: str) -> None:
+def check_kind(cell: Cell, verb: str) -> None:
     """Check that the verb takes the cell. Raises ConfigError for another kind of model, or a program without next token."""
-    task = cell.model_options["task"]
-    if task not in tasks:
-        does = _DOES.get(task, "gives numbers of unknown meaning")
-        raise ConfigError(f"model={cell.model} {does}; ane-sweep {verb} takes {_EXAMPLES[tasks]}")
+    if cell.kind.talks != verb:
+        example = next(kind.example for kind in KINDS.values() if kind.talks == verb)
+        raise ConfigError(f"model={cell.model} {cell.kind.does}; ane-sweep {verb} takes {example}")
     if cell.head == "last" and cell.cache == "none":
         raise ConfigError(
             "head=last gives logits of the window's last position alone, which is padding until the window is full; use "

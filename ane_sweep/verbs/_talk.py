@@ -52,12 +52,9 @@ def partners(verb: str, given: argparse.Namespace, own: list[str], many: int) ->
     """Yield the cells that answer and the session's folder; output of their preparation goes to standard error."""
     from ane_sweep.talk import cells
 
-    tasks = cells.GENERATE if verb == "generate" else cells.CLASSIFY
     with ExitStack() as held:
         with redirect_stdout(sys.stderr):
-            opened = cells.prepare_partners(
-                verb, given.runs, given.matrix, own, given.out, many, tasks, given.tokenizer
-            )
+            opened = cells.prepare_partners(verb, given.runs, given.matrix, own, given.out, many, given.tokenizer)
             found = held.enter_context(opened)
         yield found
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.bridge.model_tasks import ONE_SIZE
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.bridge.protocol import peak_bytes
 from ane_sweep.worker import models, runtimes
 from ane_sweep.worker.timing.sampling import measure
@@ -22,7 +22,7 @@ def inputs_for(params: dict[str, Any], seed: int = 0) -> dict[str, Any]:
 
     model = params["model"]
     ports = models.get(model["family"]).ports(model, params["seq_len"])
-    if model["task"] in ONE_SIZE:
+    if KINDS[model["task"]].length == "architecture":
         return {port.name: families.fed(port, model, params["seq_len"], seed).numpy() for port in ports.inputs}
     ids = np.random.default_rng(seed)
     return {

@@ -4,9 +4,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.bridge import model_tasks
 from ane_sweep.bridge.axes import declared
 from ane_sweep.bridge.building import Options
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.planner import options
 from ane_sweep.worker import models
 from ane_sweep.worker.models._types import Model
@@ -55,7 +55,7 @@ def fp32_error(option: dict[str, Any], variant: str, seq_len: int = SEQ_LEN, see
     model = {key: option[key] for key in ("family", "task", "arch")}
     family = models.get(model["family"])
     state = weights.make_random_state(Model(family=model["family"], task=model["task"], arch=model["arch"]), seed)
-    real = max(1, 2 * seq_len // 3) if model["task"] in model_tasks.SENTENCES else seq_len
+    real = max(1, 2 * seq_len // 3) if _pads(model) else seq_len
     ports = family.ports(model, seq_len)
     theirs = {port.name: fed(port, model, real, seed) for port in ports.inputs}
     ours = [theirs[port.name].to(getattr(torch, port.dtype)) for port in ports.inputs]
@@ -66,10 +66,15 @@ def fp32_error(option: dict[str, Any], variant: str, seq_len: int = SEQ_LEN, see
     for port, value in zip(ports.outputs, got):
         name = "encoder_" + port.name if model["task"] == "seq2seq" and port.name != "logits" else port.name
         expected = said[name]
-        if value.dim() == 3 and model["task"] in model_tasks.SENTENCES:
+        if value.dim() == 3 and _pads(model):
             value, expected = value[:, :real], expected[:, :real]
         worst = max(worst, float((value - expected).abs().max() / expected.abs().max()))
     return worst
+
+
+def _pads(model: dict[str, Any]) -> bool:
+    kind = KINDS[model["task"]]
+    return kind.reads == "sentences" and kind.length == "seq_len"
 
 
 def fed(port, model: dict[str, Any], real: int, seed: int):
@@ -84,7 +89,7 @@ def fed(port, model: dict[str, Any], real: int, seed: int):
     if port.name == "attention_mask":
         return (torch.arange(port.shape[1]) < real).long()[None]
     # Ids below 2 are padding or beginnings to some families.
-    most = model_tasks.vocabulary(model["task"], model["arch"]) if port.last is None else port.last
+    most = KINDS[model["task"]].count_ids(model["arch"]) if port.last is None else port.last
     ids = torch.randint(2, most, port.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.int32)
     if port.last is not None:
         ids[:, -port.shape[1] // 3 :] = port.last  # the text ends with the first of them

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ane_sweep.bridge import axes, building, model_tasks
+from ane_sweep.bridge import axes, building
 from ane_sweep.bridge import families as known
 from ane_sweep.bridge.cell import Cell
+from ane_sweep.bridge.kinds import KINDS
 from tests.bench import Row, families
 
 SEQ_LEN, TARGET = 16, "iOS18"
@@ -139,7 +140,7 @@ def refusal(option: dict[str, Any], variant: str, more: dict[str, Any]) -> str |
         **{field.name: field.default for field in dataclasses.fields(Cell)}, **vars(building.PLAIN), "variant": variant,
         "seq_len": SEQ_LEN, "family": option["family"],
         "task": option["task"], "compute": "fp16", "ios_target": TARGET, "runtime": "reference",
-        "longest": 1 << 20, "vocabulary": model_tasks.vocabulary(option["task"], option["arch"]), "honours": (), **more,
+        "longest": 1 << 20, "vocabulary": KINDS[option["task"]].count_ids(option["arch"]), "honours": (), **more,
     }  # fmt: skip
     declared = axes.declared(building.Options)
     return next((reason for name in more if (reason := declared[name].refusal(name, asked))), None)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ane_sweep.bridge.building import Options
+from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.worker import models
 from ane_sweep.worker.models._types import Model
 from tests.bench import Row, _placed
@@ -82,7 +82,7 @@ def count(form: Form) -> int:
     from ane_sweep.worker.programs.mlprogram.shortcuts import take_shortcuts
 
     examples = [torch.zeros((1, SEQ_LEN), dtype=torch.int32), *(torch.zeros(shape) for shape in form.floats.values())]
-    pipeline = precision.build_pipeline(precision.Fp32Ops("fp16", []))
+    pipeline = precision.build_pipeline(precision.Fp32Ops(PLAIN, []))
     pipeline.remove_passes(form.without)
     with torch.no_grad():
         traced = torch.jit.trace(form.module.eval(), tuple(examples), check_trace=False)

@@ -42,10 +42,7 @@ def written(words: list[str]) -> list[Row]:
     with tempfile.TemporaryDirectory() as out:
         for precision in ("fp32", "fp16"):
             asked = [*words, f"precision={precision}", "seq_len=64"]
-            with cells.prepare_partners("generate", [], asked, [], Path(out), 1, cells.GENERATE, None) as (
-                (one,),
-                folder,
-            ):
+            with cells.prepare_partners("generate", [], asked, [], Path(out), 1, None) as ((one,), folder):
                 found = beside_hugging_face(one, folder)
             what = f"{' '.join(words)} {precision}: greedy tokens that are Hugging Face's"
             rows.append(Row(what, f"{found.same} of {TOKENS}; {_gap(found)}"))

@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from ane_sweep.bridge import families as declared
-from ane_sweep.bridge import model_tasks
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner import checkpoints, served
 from ane_sweep.planner.checkpoints import NOISE
@@ -77,7 +77,7 @@ ARCHITECTURES = [
     for option in TINY.values()
     if (serves := declared.serves(option["family"]))
     for architecture, task in serves.architectures.items()
-    if task == option["task"] or task not in model_tasks.ONE_SIZE
+    if task == option["task"] or KINDS[task].length != "architecture"
 ]
 
 
@@ -123,7 +123,7 @@ def test_every_architecture_that_a_family_serves_is_read_as_hugging_face_saves_i
     assert model["family"] == TINY[name]["family"]
     state = weights.load_state(PATH, tmp_path, model)
     assert option["parameters"] == pytest.approx(sum(tensor.numel() for tensor in state.values()), rel=0.04)
-    if model["task"] in model_tasks.ONE_SIZE:
+    if KINDS[model["task"]].length == "architecture":
         as_hugging_face_computes(model, state, module)
     if model["task"] != "encoder":
         return

@@ -13,7 +13,7 @@ from tiny import refused
 
 from ane_sweep.bridge import building
 from ane_sweep.bridge.building import Options
-from ane_sweep.bridge.model_tasks import TEXTS
+from ane_sweep.bridge.kinds import tasks_with
 from ane_sweep.worker import models
 from ane_sweep.worker.models import weights
 from ane_sweep.worker.stages import reference
@@ -22,6 +22,7 @@ from tests.bench import families
 TOLERANCE = 1e-4
 TINY = {option["name"]: option for option in families.tiny_options()}
 EVERY = pytest.mark.parametrize("name", TINY)
+TEXTS = tasks_with(lambda kind: kind.length == "seq_len" and bool(kind.reads))
 OF_TEXTS = pytest.mark.parametrize("name", [name for name, option in TINY.items() if option["task"] in TEXTS])
 BOTH = pytest.mark.parametrize("variant", ["original", "split_einsum"])
 SEQ = 21

@@ -10,7 +10,7 @@ import transformers
 from tiny import option
 
 from ane_sweep.bridge.building import Options
-from ane_sweep.bridge.model_tasks import ONE_SIZE, vocabulary
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner import checkpoints, config
 from ane_sweep.planner.settle import plan_for
@@ -21,7 +21,7 @@ from ane_sweep.worker.models import _hf, weights
 from ane_sweep.worker.stages import reference
 from tests.bench import families
 
-NAMES = [one["name"] for one in families.tiny_options() if one["task"] in ONE_SIZE]
+NAMES = [one["name"] for one in families.tiny_options() if KINDS[one["task"]].length == "architecture"]
 RANDOM = {"kind": "random", "digest": "random:0", "seed": 0}
 
 
@@ -186,9 +186,10 @@ def test_parts_of_a_program_that_are_not_there_are_no_chunks_of_their_own(tmp_pa
 
 def test_ids_beyond_fp16_are_those_of_the_input_alone():
     """Whisper's and the image tower's config.json have a vocabulary that no input is of."""
-    assert vocabulary("audio_encoder", {"vocab_size": 51865}) == 0
-    assert vocabulary("image_encoder", option("clip-image")["arch"]) == 0
-    assert vocabulary("text_encoder", option("clip-text")["arch"]) == 49408 == vocabulary("text_encoder", {})
+    assert KINDS["audio_encoder"].count_ids({"vocab_size": 51865}) == 0
+    assert KINDS["image_encoder"].count_ids(option("clip-image")["arch"]) == 0
+    text = KINDS["text_encoder"]
+    assert text.count_ids(option("clip-text")["arch"]) == 49408 == text.count_ids({})
 
 
 def test_a_wrong_size_within_a_tower_is_said_before_anything_starts():

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from ane_sweep.bridge import families, model_tasks
+from ane_sweep.bridge import families
+from ane_sweep.bridge.kinds import KINDS, tasks_with
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner import architecture, checkpoints, options
 from ane_sweep.worker import models
@@ -70,13 +71,17 @@ def test_option_is_complete_and_true(name):
         name_in_arch = option["arch_keys"][key]
         assert checkpoints._number(option["arch"], name_in_arch, option[key]) == option[key]
         assert name_in_arch is None or architecture.at(option["arch"], name_in_arch) is not None
-    counts = {**dict.fromkeys(model_tasks.ONE_SIZE, 8), "encoder": 16, "classifier": 16}
+    counts = {
+        **dict.fromkeys(tasks_with(lambda kind: kind.length == "architecture"), 8),
+        "encoder": 16,
+        "classifier": 16,
+    }
     assert option["texts"]["count"] == counts.get(option["task"], 2)
     assert sum(math.prod(shape) for shape in weights.parameter_shapes(option).values()) == option["parameters"]
     first, *_ = models.get(option["family"]).ports(option, 16).inputs
     if option["family"] in ("ladder", "surgery"):
         assert option["hub"] is None and first.shape[2] == 1, "channels first"
-    elif option["task"] in model_tasks.ONE_SIZE:
+    elif KINDS[option["task"]].length == "architecture":
         assert option["hub"] is None or first.shape in ((1, 3, 224, 224), (1, 80, 3000), (1, 128, 3000), (1, 77))
     else:
         assert (first.name, first.shape[:2]) == ("x" if option["task"] == "features" else "input_ids", (1, 16))

@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from ane_sweep.bridge.building import DECODE, PREFILL, Options
-from ane_sweep.bridge.model_tasks import TEXTS
+from ane_sweep.bridge.kinds import tasks_with
 from ane_sweep.worker import models
 from ane_sweep.worker.models import _classes, _masks, weights
 from tests.bench import families
 
+TEXTS = tasks_with(lambda kind: kind.length == "seq_len" and bool(kind.reads))
 OPTIONS = {option["name"]: option for option in families.tiny_options()}
 LENGTH = 12
 

@@ -11,7 +11,7 @@ import pytest
 from tiny import refused
 
 from ane_sweep.bridge.building import Options
-from ane_sweep.bridge.model_tasks import vocabulary
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.worker.programs.mlprogram import size as packages
 from ane_sweep.worker.stages import convert
 from tests.bench import families
@@ -58,7 +58,9 @@ ALONE = (
 
 def allowed(name: str, variant: str, options: dict) -> bool:
     given = {"task": TINY[name]["task"], "variant": variant, "seq_len": families.SEQ_LEN, "longest": 512}
-    return refused(Options(**options), given, vocabulary=vocabulary(TINY[name]["task"], TINY[name]["arch"])) is None
+    return (
+        refused(Options(**options), given, vocabulary=KINDS[TINY[name]["task"]].count_ids(TINY[name]["arch"])) is None
+    )
 
 
 def cases(names, choices) -> list:

@@ -31,9 +31,8 @@ def out(tmp_path_factory):
 @contextmanager
 def talking(out, *words, verb="generate"):
     """(whom, a session with it)."""
-    tasks = cells.GENERATE if verb == "generate" else cells.CLASSIFY
     with (
-        cells.prepare_partners(verb, [], words, [], out, 1, tasks, None) as ((partner,), folder),
+        cells.prepare_partners(verb, [], words, [], out, 1, None) as ((partner,), folder),
         Session(verb, partner.params, partner.inputs, folder / "a") as session,
     ):
         yield partner, session
@@ -47,10 +46,7 @@ def written(session, *words, prompt=PROMPT):
 
 def same_as_hugging_face(out, *words):
     """How many of the tokens, and of how many."""
-    with cells.prepare_partners("generate", [], [*words, "precision=fp32"], [], out, 1, cells.GENERATE, None) as (
-        (one,),
-        folder,
-    ):
+    with cells.prepare_partners("generate", [], [*words, "precision=fp32"], [], out, 1, None) as ((one,), folder):
         found = talk.beside_hugging_face(one, folder)
     assert found.differ_most < 1e-3  # fp32, sums in another order
     return found.same if found.a is None else f"{found.same}, then {found.a} and {found.b}"
@@ -112,7 +108,7 @@ def test_decoding_over_states_and_chunks_writes_what_the_whole_window_writes(out
 @pytest.mark.slow
 @pytest.mark.ci
 def test_what_was_made_to_be_talked_to_is_the_sweeps_own(out):
-    with cells.prepare_partners("generate", [], TINY, [], out, 1, cells.GENERATE, None):
+    with cells.prepare_partners("generate", [], TINY, [], out, 1, None):
         _, _, plain = overview.make_plan_view(config.load(list(TINY)), out)
     assert [task["cached"] for task in plain["tasks"] if task["stage"] == "convert"] == [True]
     assert not (out / "runs").exists(), "and it is no run"

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from ane_sweep.bridge.axes import Asked, Only, axis
-from ane_sweep.bridge.model_tasks import EMBED, NO_TEXT, TEXTS
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.mil import cut_words
 
 AUTO = "auto"
@@ -66,18 +66,17 @@ def _pieces(asked: Asked) -> str | None:
 
 
 def _own(asked: Asked) -> str | None:
-    own, chunks, task, model = (asked[name] for name in ("own_chunks", "chunks", "task", "model"))
+    own, chunks, kind, model = asked["own_chunks"], asked["chunks"], KINDS[asked["task"]], asked["model"]
     if own == "none":
         return None
     least = OWN[own] + 1
     if chunks != AUTO and int(chunks) < least:
         return f"own_chunks={own} with chunks={chunks}: those are among the chunks, so chunks={least} or more, or auto"
-    looks_up = task in (*TEXTS, "text_encoder")
-    if own in ("embeddings", "both") and (asked["embeddings"] == "out" or not looks_up):
-        way = "embeddings=in, or own_chunks=none" if looks_up else "own_chunks=none"
+    if own in ("embeddings", "both") and (asked["embeddings"] == "out" or not kind.reads):
+        way = "embeddings=in, or own_chunks=none" if kind.reads else "own_chunks=none"
         return f"own_chunks={own}: this program of {model} looks up no embeddings; use {way}"
-    if own in ("head", "both") and task in (*EMBED, *NO_TEXT):
-        way = "embeddings or none" if looks_up else "none"
+    if own in ("head", "both") and kind.leaves in ("vectors", "values"):
+        way = "embeddings or none" if kind.reads else "none"
         return f"own_chunks={own}: {model} has no vocabulary head or classifier; use own_chunks={way}"
     return None
 

@@ -5,13 +5,14 @@ from functools import partial
 
 from ane_sweep.bridge.axes import Asked, Only, axis
 from ane_sweep.bridge.examples import SCORES
+from ane_sweep.bridge.kinds import KINDS
 
 _axis = partial(axis, shapes=("examples", "evaluate"))
-TASKS = {
-    "perplexity": (("causal_lm",), "a language model's tokens"),
-    "accuracy": (("classifier",), "a classifier's labels"),
-    "agreement": (("causal_lm", "classifier"), "what is chosen among tokens or labels"),
-    "embedding": (("encoder", "text_encoder"), "a text's vector"),
+_OF = {
+    "perplexity": "a language model's tokens",
+    "accuracy": "a classifier's labels",
+    "agreement": "what is chosen among tokens or labels",
+    "embedding": "a text's vector",
 }
 
 
@@ -19,11 +20,11 @@ def _fits(asked: Asked) -> str | None:
     score, task, model = (asked[name] for name in ("score", "task", "model"))
     if score == "none":
         return None
-    tasks, what = TASKS[score]
-    if task not in tasks:
-        fitting = [f"score={name}" for name, (others, _) in TASKS.items() if task in others]
-        return f"score={score} is of {what}, and {model} is of task {task}; use {' or '.join([*fitting, 'score=none'])}"
-    if task == "causal_lm" and asked["head"] == "last":
+    kind = KINDS[task]
+    if score not in kind.scores:
+        ways = " or ".join(f"score={name}" for name in (*kind.scores, "none"))
+        return f"score={score} is of {_OF[score]}, and {model} is of task {task}; use {ways}"
+    if kind.reads == "windows" and asked["head"] == "last":
         return f"score={score} reads the logits of every position, and head=last gives those of one; use head=all"
     return None
 
@@ -32,7 +33,7 @@ def _stride(asked: Asked) -> str | None:
     stride, seq_len = asked["score_stride"], asked["seq_len"]
     if stride is None or asked["score"] == "none":
         return None
-    if asked["task"] != "causal_lm":
+    if KINDS[asked["task"]].reads != "windows":
         return f"score_stride={stride}: windows slide over running text, and score={asked['score']} reads examples; leave it out"
     return f"score_stride={stride} is more than the {seq_len} tokens of a window" if stride > seq_len else None
 

@@ -4,15 +4,18 @@ Leaves inputs.npz, outputs.npz and calibration.npz, and for each further shape i
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import numpy as np
+import torch
 
 from ane_sweep.bridge import shapes
 from ane_sweep.bridge.task import DRAWN
 from ane_sweep.errors import StageError
 from ane_sweep.worker.feeds.arrays import StackWriter
-from ane_sweep.worker.models._ports import Port
+from ane_sweep.worker.models import _build
+from ane_sweep.worker.models import module as own
+from ane_sweep.worker.models._ports import Port, Ports
 from ane_sweep.worker.params import Model, Texts
 from ane_sweep.worker.stages import StageResult
 
@@ -22,6 +25,17 @@ Arrays = dict[str, np.ndarray]
 Expected = dict[str, Port]  # the ports of a module by name
 
 
+class Given(Protocol):
+    """A module or package of the user's own, built and run once."""
+
+    ports: Ports
+    path: str
+    taken: tuple[shapes.Input, ...]
+    example: tuple[torch.Tensor, ...]
+
+    def __call__(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]: ...
+
+
 def write_reference(
     params: dict[str, object], model: Model, texts: Texts, inputs: dict[str, Path], out: Path
 ) -> StageResult:
@@ -29,9 +43,7 @@ def write_reference(
 
     Raises StageError for errors in the user's code, samples that do not fit, and outputs that are not finite.
     """
-    from ane_sweep.worker.models import _build
-
-    module, _ = _build.build(params, inputs, "original")
+    module: Given = _build.build(params, inputs, "original")[0]
     count, seed = texts.count, texts.seed
     if "expected" in inputs:
         return _write_expected(module, inputs["expected"], out)
@@ -48,7 +60,7 @@ def write_reference(
     rest = rest or _draw_rows(module, default, seed + 1, CALIBRATION, first=False)
     _write_stack(out / "calibration.npz", rest, are_inputs=True)
     realised = {"texts": "samples" if samples else "seeded inputs", "packages": model.arch["packages"]}
-    if not hasattr(module, "weights_digest"):  # a package: its weights are its content, and no code draws them
+    if not isinstance(module, own.OwnModule):  # a package: its weights are its content, and no code draws them
         return StageResult(realised=realised)
     facts = {"weights": module.weights_digest()}
     return StageResult(
@@ -56,10 +68,10 @@ def write_reference(
     )
 
 
-def _describe_drawn_weights(params: dict[str, object], inputs: dict[str, Path], module: Any) -> dict[str, str]:
+def _describe_drawn_weights(
+    params: dict[str, object], inputs: dict[str, Path], module: own.OwnModule
+) -> dict[str, str]:
     """Return the record's note on weights that the module's code drew at random; empty if the code reads all of them."""
-    from ane_sweep.worker.models import module as own
-
     all_of_them = sum(1 for _ in module.inner.parameters())
     if not (names := own.find_drawn_weights(params, inputs, module)):
         return {}
@@ -67,10 +79,8 @@ def _describe_drawn_weights(params: dict[str, object], inputs: dict[str, Path], 
     return {DRAWN: f"{len(names)} of {all_of_them} parameters{some} are random numbers, drawn by the module's own code"}
 
 
-def _draw_rows(module: Any, point: Any, seed: int, count: int, first: bool) -> list[Arrays]:
+def _draw_rows(module: Given, point: tuple[tuple[int, ...], ...], seed: int, count: int, first: bool) -> list[Arrays]:
     """Return seeded inputs; with `first`, the first of them is the example that the module was tried with."""
-    from ane_sweep.worker.models import module as own
-
     names = [port.name for port in module.ports.inputs]
     rows = [dict(zip(names, own.draw_inputs(module.taken, point, seed * 1000 + number))) for number in range(count)]
     if first and rows:
@@ -78,7 +88,7 @@ def _draw_rows(module: Any, point: Any, seed: int, count: int, first: bool) -> l
     return rows
 
 
-def _write_expected(module: Any, path: Path, out: Path) -> StageResult:
+def _write_expected(module: Given, path: Path, out: Path) -> StageResult:
     """Write inputs and expected outputs from the user's file. Raises StageError if they do not fit."""
     arrays = _read_arrays(path)
     names = {port.name for port in module.ports.inputs}
@@ -99,7 +109,7 @@ def _write_expected(module: Any, path: Path, out: Path) -> StageResult:
     return StageResult(realised={"texts": "reference file", "packages": {}})
 
 
-def _read_samples(module: Any, path: Path) -> list[Arrays]:
+def _read_samples(module: Given, path: Path) -> list[Arrays]:
     """Read the rows of a file of samples. Raises StageError if they do not fit the module."""
     return _check_rows(path, _read_arrays(path), {port.name: port for port in module.ports.inputs})
 
@@ -129,9 +139,7 @@ def _check_rows(path: Path, arrays: Arrays, ports: Expected) -> list[Arrays]:
     return [dict(zip(ports, row)) for row in rows]
 
 
-def _compute_outputs(module: Any, row: Arrays, index: int) -> Arrays:
-    import torch
-
+def _compute_outputs(module: Given, row: Arrays, index: int) -> Arrays:
     with torch.inference_mode():
         made = module(*(torch.from_numpy(np.array(value)) for value in row.values()))
     outputs = {port.name: value.numpy() for port, value in zip(module.ports.outputs, made, strict=True)}

@@ -272,24 +272,21 @@ class Embedding(nn.Module):
 
 
 class Head(nn.Module):
-    """The vocabulary projection, (B, C, 1, S) -> (B, V, 1, S), in `splits` convolutions of nearly equal size.
-
-    The engine takes no single weight of a vocabulary's size; pieces of it may fit (option lm_head_splits).
-    """
+    """The vocabulary projection, (B, C, 1, S) -> (B, V, 1, S), in one convolution or several."""
 
     parts: nn.ModuleList
 
-    def __init__(
-        self,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        splits: int = 1,
-        project: Conv1x1 | None = None,
-        scale: float = 1.0,
-    ):
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, project: Conv1x1 | None = None, scale: float = 1.0):
         super().__init__()
         self.project, self.scale = project, scale
-        rows = torch.arange(weight.shape[0]).tensor_split(splits)
+        self.parts = nn.ModuleList([Conv1x1(weight, bias)])
+
+    def split(self, count: int) -> None:
+        """Share the projection out to `count` convolutions of nearly equal size."""
+        (conv,) = self.parts
+        assert isinstance(conv, Conv1x1)
+        weight, bias = conv.weight[:, :, 0, 0], conv.bias
+        rows = torch.arange(weight.shape[0]).tensor_split(count)
         spans = [slice(int(part[0]), int(part[-1]) + 1) for part in rows]
         self.parts = nn.ModuleList([Conv1x1(weight[s], None if bias is None else bias[s]) for s in spans])
 

@@ -3,7 +3,6 @@
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -32,7 +31,8 @@ def name_ports(made: Ports) -> Ports:
     return Ports(made.inputs, tuple(Port(PROBABILITIES, port.shape, port.dtype) for port in made.outputs))
 
 
-def class_names(arch: Mapping[str, Any], count: int) -> list[str]:
+def class_names(arch: Mapping[str, object], count: int) -> list[str]:
     """Return the names of the classes: those of `id2label` in config.json, and transformers' LABEL_n for the rest."""
-    given = {str(key): str(value) for key, value in (arch.get("id2label") or {}).items()}
+    known = arch.get("id2label")
+    given = {str(key): str(value) for key, value in known.items()} if isinstance(known, Mapping) else {}
     return [given.get(str(index), f"LABEL_{index}") for index in range(count)]

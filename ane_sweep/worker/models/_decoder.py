@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ane_sweep.bridge.building import DECODE, PLAIN, POSITION, PREFILL, Options
+from ane_sweep.worker import rewrites
 from ane_sweep.worker.models import _ane, _cache, _hf, _masks
 from ane_sweep.worker.models._layouts import FindConvs, RotaryTables, head_width, key_heads
 from ane_sweep.worker.models._ports import Port, Ports
@@ -117,7 +117,7 @@ def _build(
     inside = replace(options, mask="causal_input") if options.mask == "band_part" else options
     module = make(family, model, state, length, inside, seq_len - 1 if options.head == "last" else None)
     whole = _masks.BandPart(module) if options.mask == "band_part" else module
-    whole = whole if length == seq_len else PaddedDecoder(whole, seq_len, length, options)
+    whole = rewrites.rewrite_module(whole, family.ports(model, seq_len, options), options)
     if options.cache != "none":
         config = family.configure(model)
         heads, width = key_heads(config), head_width(config)
@@ -125,22 +125,6 @@ def _build(
         kind = _cache.StatefulCache if options.cache == "stateful" else _cache.ExplicitCache
         whole = kind(whole, module, config.num_hidden_layers, shape, axis, length - seq_len)
     return whole.eval()
-
-
-class PaddedDecoder(nn.Module):
-    """A module whose `inner` works on `length` positions; those beyond seq_len are padding that no real token sees."""
-
-    def __init__(self, inner: nn.Module, seq_len: int, length: int, options: Options):
-        super().__init__()
-        self.inner, self.seq_len, self.more, self.options = inner, seq_len, length - seq_len, options
-
-    def forward(self, tokens: Tensor, *masks: Tensor, **memory: _cache.Memory) -> tuple[Tensor, ...]:
-        tokens = _ane.pad_tokens(tokens, self.more)
-        if masks:
-            causal = F.pad(masks[0], (0, self.more, 0, self.more), value=_hf.MASKED)
-            masks = (causal, *(F.pad(mask, (0, self.more)) for mask in masks[1:]))
-        (logits,) = self.inner(tokens, *masks, **memory)
-        return (logits if self.options.head == "last" else logits[:, : self.seq_len],)
 
 
 class OriginalDecoder(nn.Module):
@@ -249,8 +233,8 @@ def build_split_einsum(
     into, out = project or (None, None)
     embedding = _ane.Embedding(table, positions, family.embedding_scale(config), into)
     weight, bias = read.get(f"{family.head}.weight"), read.get(f"{family.head}.bias")
-    head = _ane.Head(table if weight is None else weight, bias, options.lm_head_splits, out)
-    if weight is None and len(head.parts) == 1:
+    head = _ane.Head(table if weight is None else weight, bias, out)
+    if weight is None:
         head.tie(embedding)
     final = family.final(config) if callable(family.final) else family.final
     norms = [_norm(family, config, read, name) if name else None for name in (family.embedding_norm, final)]

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ane_sweep.bridge.building import PLAIN, Options
+from ane_sweep.bridge.kinds import KINDS
+from ane_sweep.worker import rewrites
 from ane_sweep.worker.models import _ane, _hf
 from ane_sweep.worker.models._ports import Port, Ports, hidden_output
 from ane_sweep.worker.models._types import Dynamic, Model
@@ -58,7 +59,7 @@ class EncoderFamily:
         if options.embeddings == "out":
             tokens = Port("inputs_embeds", (1, seq_len, config.hidden_size), "float32")
         inputs = (tokens, Port("attention_mask", (1, seq_len), "float32"))
-        if model["task"] == "classifier":
+        if KINDS[model["task"]].leaves == "labels":
             return Ports(inputs, (Port("logits", (1, config.num_labels), "float32"),))
         return Ports(inputs, hidden_output(seq_len, config.hidden_size))
 
@@ -76,22 +77,8 @@ def _build(
     options: Options = PLAIN,
 ) -> nn.Module:
     """Build one variant, in eval mode, and pad it inside if the options say so."""
-    length = options.padded(seq_len)
-    module = make(family, model, state, length)
-    return (module if length == seq_len else PaddedEncoder(module, seq_len, length)).eval()
-
-
-class PaddedEncoder(nn.Module):
-    """A module whose `inner` works on `length` positions; those beyond seq_len are masked as padding."""
-
-    def __init__(self, inner: nn.Module, seq_len: int, length: int):
-        super().__init__()
-        self.inner, self.seq_len, self.more = inner, seq_len, length - seq_len
-
-    def forward(self, tokens: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
-        tokens = _ane.pad_tokens(tokens, self.more)
-        (made,) = self.inner(tokens, F.pad(attention_mask, (0, self.more)))
-        return (made[:, : self.seq_len] if made.dim() == 3 else made,)
+    module = make(family, model, state, options.padded(seq_len))
+    return rewrites.rewrite_module(module, family.ports(model, seq_len, options), options).eval()
 
 
 class OriginalEncoder(nn.Module):
@@ -155,7 +142,9 @@ def build_split_einsum(family: EncoderFamily, model: Model, state: dict[str, Ten
         positions = positions + read[f"{family.segments}.weight"][0]
     embedding = _ane.Embedding(read[f"{family.table}.weight"], positions)
     layers = [_layer(family, config, read.under(family.layer.format(i))) for i in range(config.num_hidden_layers)]
-    heads = [_ane.Reader(state).conv(name) for name in family.classifier or () if model["task"] == "classifier"]
+    heads = [
+        _ane.Reader(state).conv(name) for name in family.classifier or () if KINDS[model["task"]].leaves == "labels"
+    ]
     return SplitEinsumEncoder(embedding, read.layer_norm(family.norm, family.eps(config)), layers, heads)
 
 

@@ -44,14 +44,18 @@ class Lazy(Tensor):
 
     @classmethod
     def __torch_dispatch__(
-        cls, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        cls,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         named = kwargs or {}
         if getattr(USE, "refused", False):
             raise NotImplementedError(f"{func} of a tensor whose numbers are not there yet")
 
-        def compute() -> Any:
-            return func(*tree_map(materialise, args), **tree_map(materialise, named))
+        def compute() -> Any:  # a tensor, or several
+            return func(*tree_map(_to_values, args), **tree_map(_to_values, named))
 
         if func is torch.ops.aten._local_scalar_dense.default:
             return compute()
@@ -69,19 +73,23 @@ def _nth(compute: Callable[[], Sequence[Tensor]], i: int) -> Tensor:
     return compute()[i]
 
 
-def _to_meta(value: Any) -> Any:
+def _to_meta(value: object) -> object:
     if isinstance(value, Lazy):
         return value.meta
     return value.to("meta") if isinstance(value, Tensor) else value
 
 
-def _move_to_meta(named: dict[str, Any]) -> dict[str, Any]:
+def _move_to_meta(named: dict[str, object]) -> dict[str, object]:
     return named | {"device": torch.device("meta")} if named.get("device") is not None else named
 
 
-def materialise(value: Any) -> Any:
-    """Return the values of a lazy tensor, and any other value unchanged."""
-    return value.make() if isinstance(value, Lazy) else value
+def materialise(tensor: Tensor) -> Tensor:
+    """Return the values of a lazy tensor, and any other tensor unchanged."""
+    return tensor.make() if isinstance(tensor, Lazy) else tensor
+
+
+def _to_values(value: object) -> object:
+    return materialise(value) if isinstance(value, Tensor) else value
 
 
 def make_lazy_state(shapes: Mapping[str, tuple[int, ...]], read: Callable[[str], Tensor]) -> dict[str, Tensor]:

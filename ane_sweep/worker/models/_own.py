@@ -7,7 +7,7 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +15,7 @@ from typing import Any
 
 from ane_sweep import installed, native_errors
 from ane_sweep.errors import StageError
+from ane_sweep.worker.models._types import OwnArch
 
 _PRINTED_BYTES = 1 << 20  # the user's output beyond this is cut off
 
@@ -81,9 +82,9 @@ def _cut_output() -> None:
             pass
 
 
-def load_object(arch: Mapping[str, Any], code: Path, file: Path | None) -> Callable[..., Any]:
+def load_object(arch: OwnArch, code: Path, file: Path | None) -> Callable[..., object]:
     """Return the object that model.path names. Raises StageError."""
-    path: str = arch["path"]
+    path = arch["path"]
     place, _, name = path.rpartition(":")
     _find_modules_in([*([file.parent] if file else []), code])
     _check_file(arch, path, file)
@@ -110,7 +111,7 @@ def _find_modules_in(folders: list[Path]) -> None:
     sys.path[first:first] = [str(folder) for folder in folders if str(folder) not in sys.path]
 
 
-def _check_file(arch: Mapping[str, Any], path: str, file: Path | None) -> None:
+def _check_file(arch: OwnArch, path: str, file: Path | None) -> None:
     if file is None:
         return
     try:
@@ -138,7 +139,7 @@ def _from_file(file: Path) -> ModuleType:
     return module
 
 
-def check_imports(arch: Mapping[str, Any], before: set[str]) -> None:
+def check_imports(arch: OwnArch, before: set[str]) -> None:
     """Check that the user's code imported only files that its key holds. Raises StageError.
 
     before   names of the modules that were imported before it

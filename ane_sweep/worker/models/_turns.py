@@ -19,6 +19,7 @@ _AT_ONCE = 4  # passes: each is a thread, and holds what the layers hand on
 
 Inputs = tuple[Tensor, ...]
 Place = tuple[nn.Module, bool]  # a layer, and True at its begin, False at its end
+Step = tuple[Place, None] | tuple[None, object]
 
 
 def run_in_turns(module: nn.Module, feeds: Sequence[Inputs], large: int = LARGE) -> Iterator[Any]:
@@ -69,10 +70,10 @@ def _set_lazy(layer: nn.Module, values: Mapping[str, Any]) -> None:
 class _Pass(threading.Thread):
     """One pass over one input. `step` runs it to the next layer's begin or end and returns that place, or the result."""
 
-    def __init__(self, module: Callable[..., Any], feed: Inputs):
+    def __init__(self, module: Callable[..., object], feed: Inputs):
         super().__init__(daemon=True)
         self.module, self.feed, self.ended = module, feed, False
-        self.go, self.steps = threading.Semaphore(0), SimpleQueue[tuple[Place | None, Any] | BaseException]()
+        self.go, self.steps = threading.Semaphore(0), SimpleQueue[Step | BaseException]()
         self.start()
 
     def run(self) -> None:
@@ -92,7 +93,7 @@ class _Pass(threading.Thread):
         if self.ended:
             raise _Ended
 
-    def step(self) -> tuple[Place | None, Any]:
+    def step(self) -> Step:
         """Run on, and return (the place at which the pass waits, None) or (None, the result). Raises _Unlike."""
         self.go.release()
         step = self.steps.get()
@@ -108,7 +109,7 @@ class _Pass(threading.Thread):
 
 def _run_layer_by_layer(
     module: nn.Module, feeds: Sequence[Inputs], asleep: dict[nn.Module, dict[str, Lazy]]
-) -> list[Any]:
+) -> list[object]:
     def pause(layer: nn.Module, begins: bool) -> None:
         thread = threading.current_thread()
         if isinstance(thread, _Pass):

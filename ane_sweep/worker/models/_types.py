@@ -16,6 +16,23 @@ class Model(TypedDict):
     arch: dict[str, Any]
 
 
+class OwnArch(TypedDict):
+    """The architecture of a user's own module: where its code is, the code's files by digest, and how it is called."""
+
+    path: str
+    kwargs: dict[str, object]
+    inputs: dict[str, object] | None
+    files: dict[str, str]
+
+
+class WeightsWish(TypedDict, total=False):
+    """Where the weights come from."""
+
+    kind: str
+    seed: int
+    allow_pickle: bool
+
+
 class Dynamic(Protocol):
     """A configuration or module of transformers, whose attributes depend on the architecture."""
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.bridge.families import Serves
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.worker.models import _ane, _hf, _tower
 from ane_sweep.worker.models._ports import Port, Ports, Seeded
 from ane_sweep.worker.models._types import Dynamic, Model
@@ -42,12 +43,13 @@ def _config(model: Model) -> Dynamic:
 
 
 def _is_text(model: Model) -> bool:
-    return model["task"] == "text_encoder"
+    return bool(KINDS[model["task"]].reads)
 
 
 def skeleton(model: Model) -> nn.Module:
     """Build Hugging Face's module of the tower, with its projection."""
-    return _hf.build(f"CLIP{'Text' if _is_text(model) else 'Vision'}ModelWithProjection", _config(model))
+    config = _config(model)
+    return _hf.build(f"CLIP{'Text' if _is_text(model) else 'Vision'}ModelWithProjection", config)
 
 
 def ports(model: Model, seq_len: int, options: Options = PLAIN) -> Ports:

@@ -3,6 +3,7 @@
 from torch import nn
 
 from ane_sweep.bridge.families import Serves
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.worker.models import _encoder, _hf
 from ane_sweep.worker.models._types import Model
 
@@ -19,7 +20,7 @@ def _build(model: Model) -> nn.Module:
 FAMILY = _encoder.EncoderFamily(
     build=_build,
     config="DistilBertConfig",
-    prefix=lambda task: "distilbert." if task == "classifier" else "",
+    prefix=lambda task: "distilbert." if KINDS[task].leaves == "labels" else "",
     table="embeddings.word_embeddings",
     positions="embeddings.position_embeddings",
     norm="embeddings.LayerNorm",

@@ -24,7 +24,7 @@ from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.worker.models import _own, _own_weights
 from ane_sweep.worker.models._ports import Port, Ports
-from ane_sweep.worker.models._types import Model
+from ane_sweep.worker.models._types import Model, OwnArch, WeightsWish
 
 _DTYPES = {"float32": torch.float32, "int32": torch.int32, "int64": torch.int64, "bool": torch.bool}
 
@@ -106,8 +106,8 @@ def _ignore_seeding() -> Iterator[None]:
 
 
 def _build(
-    arch: dict[str, Any], inputs: dict[str, Path], seed: int, around: AbstractContextManager[None] | None = None
-) -> tuple[nn.Module, Any, bool]:
+    arch: OwnArch, inputs: dict[str, Path], seed: int, around: AbstractContextManager[None] | None = None
+) -> tuple[nn.Module, object, bool]:
     """Run the user's code, inside `around` if given, and return (module, its inputs or None, True if it drew random numbers).
 
     Raises StageError.
@@ -117,10 +117,11 @@ def _build(
     random.seed(seed)
     state = _random_state()
     with around or nullcontext():
-        made: Any = _own.load_object(arch, inputs["code"], inputs.get("file"))
-        if not isinstance(made, nn.Module):
+        code = _own.load_object(arch, inputs["code"], inputs.get("file"))
+        made: object = code
+        if not isinstance(code, nn.Module):
             with _own.user_code(f"model.path={arch['path']}: calling it"):
-                made = made(**arch["kwargs"])
+                made = code(**arch["kwargs"])
     inner, example = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if not isinstance(inner, nn.Module):
         raise StageError(
@@ -158,7 +159,7 @@ def _original(model: Model, state: dict[str, torch.Tensor], seq_len: int, option
 VARIANTS = {"original": _original}
 
 
-def _prepare_for_scoring(inner: nn.Module, wish: dict[str, Any], file: Path | None, path: str) -> nn.Module:
+def _prepare_for_scoring(inner: nn.Module, wish: WeightsWish, file: Path | None, path: str) -> nn.Module:
     """Return the module in fp32 on the CPU, in eval mode, with the requested weights."""
     placed = {str(value.device) for value in [*inner.parameters(), *inner.buffers()]} - {"cpu"}
     if placed:
@@ -174,7 +175,7 @@ def _prepare_for_scoring(inner: nn.Module, wish: dict[str, Any], file: Path | No
     return inner
 
 
-def _find_inputs(arch: dict[str, Any], inner: nn.Module, example: Any) -> tuple[shapes.Input, ...]:
+def _find_inputs(arch: OwnArch, inner: nn.Module, example: object) -> tuple[shapes.Input, ...]:
     if arch["inputs"] is not None:
         return shapes.read(arch["inputs"])
     if example is None:
@@ -190,7 +191,7 @@ def _find_inputs(arch: dict[str, Any], inner: nn.Module, example: Any) -> tuple[
         raise StageError(f"model.path={arch['path']}: of the inputs that it gave, {error}") from None
 
 
-def name_inputs(inner: nn.Module, example: Any, path: str) -> dict[str, torch.Tensor]:
+def name_inputs(inner: nn.Module, example: object, path: str) -> dict[str, torch.Tensor]:
     """Return the inputs that the user's code gave, by name. Raises StageError."""
     if isinstance(example, torch.Tensor):
         example = (example,)
@@ -205,8 +206,8 @@ def name_inputs(inner: nn.Module, example: Any, path: str) -> dict[str, torch.Te
     return dict(example)
 
 
-def _describe_input(value: torch.Tensor) -> dict[str, Any]:
-    spec: dict[str, Any] = {"shape": list(value.shape), "dtype": "float32"}
+def _describe_input(value: torch.Tensor) -> dict[str, object]:
+    spec: dict[str, object] = {"shape": list(value.shape), "dtype": "float32"}
     if value.dtype == torch.bool:
         spec["dtype"] = "bool"
     elif not value.dtype.is_floating_point:
@@ -239,7 +240,7 @@ def _takes_names(inner: nn.Module, names: list[str], path: str) -> bool:
     return False
 
 
-def name_outputs(made: Any, path: str, name: str = "") -> dict[str, torch.Tensor]:
+def name_outputs(made: object, path: str, name: str = "") -> dict[str, torch.Tensor]:
     """Return tensors by name from a tensor, or a sequence, mapping or dataclass of such; None is left out."""
     if made is None:
         return {}
@@ -247,7 +248,7 @@ def name_outputs(made: Any, path: str, name: str = "") -> dict[str, torch.Tensor
         return {name or "output": made}
     if isinstance(made, Mapping):
         parts = {str(key): value for key, value in made.items()}
-    elif hasattr(made, "_fields"):
+    elif isinstance(made, tuple) and hasattr(made, "_fields"):
         parts = dict(zip(made._fields, made))
     elif is_dataclass(made):
         parts = {field.name: getattr(made, field.name) for field in fields(made)}
@@ -269,7 +270,7 @@ def _narrow_dtype(value: torch.Tensor) -> torch.Tensor:
     return value.float() if value.dtype.is_floating_point else value.to(torch.int32)
 
 
-def _run_once(module: OwnModule, example: Any) -> None:
+def _run_once(module: OwnModule, example: object) -> None:
     """Run the module on its first inputs and set its ports. Raises StageError if it returns no tensor."""
     point = shapes.points(module.taken)[0]
     arrays = draw_inputs(module.taken, point, seed=0)

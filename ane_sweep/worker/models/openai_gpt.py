@@ -4,6 +4,7 @@ from torch import Tensor, nn
 
 from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.bridge.families import Serves
+from ane_sweep.worker import rewrites
 from ane_sweep.worker.models import _decoder, _hf, _layouts
 from ane_sweep.worker.models._types import Model
 
@@ -40,9 +41,9 @@ class OriginalGpt(nn.Module):
 
 
 def original(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    length, hf = options.padded(seq_len), _hf.build_filled(lambda: skeleton(model), state)
+    hf = _hf.build_filled(lambda: skeleton(model), state)
     module = OriginalGpt(hf, seq_len - 1 if options.head == "last" else None)
-    return (module if length == seq_len else _decoder.PaddedDecoder(module, seq_len, length, options)).eval()
+    return rewrites.rewrite_module(module, ports(model, seq_len, options), options).eval()
 
 
 SERVES = Serves(

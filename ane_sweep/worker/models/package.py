@@ -33,7 +33,7 @@ class GivenProgram:
 
     example: tuple[torch.Tensor, ...]
 
-    def __init__(self, path: Path, overrides: dict[str, Any] | None):
+    def __init__(self, path: Path, overrides: dict[str, object] | None):
         self.model, self.path = reference.load(path, numerics="fp32"), path.name
         requested = {one.name: one for one in shapes.read(overrides)} if overrides else {}
         if unknown := [name for name in requested if name not in self.model.inputs]:
@@ -99,7 +99,7 @@ def _is_left_out(feature: Feature) -> bool:
     return feature.is_optional and feature.kind not in ("array", "image")
 
 
-def _count_rows(model: Any) -> int:
+def _count_rows(model: object) -> int:
     """Return the number of boxes from which a pipeline's suppression chooses, or 0 without a suppression.
 
     Its outputs have a row for each box that remains.

@@ -17,8 +17,6 @@ arch  tip; followed: true if the net follows it; width of the layers
     pad       the last axis is 128, or 100
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -49,8 +47,9 @@ class Layers(nn.Module):
         """Do nothing: no weights are tied."""
 
 
-def _sizes(arch: dict[str, Any], seq_len: int) -> tuple[int, int]:
+def _sizes(model: Model, seq_len: int) -> tuple[int, int]:
     """Return (channels, positions) of the input."""
+    arch = model["arch"]
     tip, followed = arch["tip"], arch["followed"]
     if tip == "bigger":
         return (arch["width"], seq_len) if followed else (8, 1)
@@ -63,13 +62,13 @@ def skeleton(model: Model) -> Layers:
     """Build the layers around the tip. Raises ValueError for an unknown tip."""
     if model["arch"]["tip"] not in TIPS:
         raise ValueError(f"no tip {model['arch']['tip']!r}; known: {', '.join(TIPS)}")
-    return Layers(_sizes(model["arch"], 1)[0])
+    return Layers(_sizes(model, 1)[0])
 
 
 def ports(model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
     """Return the ports x (1, C, 1, S) and y; some tips have a second input of shape (1,)."""
     arch = model["arch"]
-    channels, length = _sizes(arch, seq_len)
+    channels, length = _sizes(model, seq_len)
     inputs = [Port("x", (1, channels, 1, length), "float32", seeded=NUMBERS)]
     if arch["tip"] == "static" and not arch["followed"]:
         inputs.append(Port("place", (1,), "int32", seeded=Seeded(0.0, max(0.0, length - TAKEN), tiled=False)))
@@ -129,7 +128,7 @@ class Net(nn.Module):
 
 
 def _net(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    return Net(model, state, _sizes(model["arch"], seq_len)[1]).eval()
+    return Net(model, state, _sizes(model, seq_len)[1]).eval()
 
 
 VARIANTS = {"original": _net}

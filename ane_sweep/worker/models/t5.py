@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.bridge.families import Serves
+from ane_sweep.worker import rewrites
 from ane_sweep.worker.models import _ane, _hf
 from ane_sweep.worker.models._ports import Port, Ports, encoder_inputs, hidden_output
 from ane_sweep.worker.models._types import Dynamic, Model
@@ -133,8 +134,8 @@ class SplitEinsumT5(nn.Module):
 
 def original(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
     """Build Hugging Face's module with its own layers."""
-    length = options.padded(seq_len)
-    return _fit(OriginalT5(_hf.build_filled(lambda: skeleton(model), state), length), seq_len, length)
+    module = OriginalT5(_hf.build_filled(lambda: skeleton(model), state), options.padded(seq_len))
+    return rewrites.rewrite_module(module, ports(model, seq_len), options).eval()
 
 
 def split_einsum(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
@@ -153,23 +154,7 @@ def split_einsum(model: Model, state: dict[str, Tensor], seq_len: int, options: 
     norms = [read.rms_norm(f"{stack}.final_layer_norm", config.layer_norm_epsilon) for stack in ("encoder", "decoder")]
     biases = [_bias(config, read, stack, length) for stack in ("encoder", "decoder")]
     module = SplitEinsumT5(embedding, encoder, norms[0], decoder, norms[1], head, biases)
-    return _fit(module, seq_len, length)
-
-
-class PaddedT5(nn.Module):
-    """A module whose `inner` works on `more` further positions: masked in the encoder, unseen in the decoder."""
-
-    def __init__(self, inner: nn.Module, seq_len: int, more: int):
-        super().__init__()
-        self.inner, self.seq_len, self.more = inner, seq_len, more
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        made = self.inner(*(_ane.pad_tokens(value, self.more) for value in inputs))
-        return tuple(value[:, : self.seq_len] for value in made)
-
-
-def _fit(module: nn.Module, seq_len: int, length: int) -> nn.Module:
-    return (module if length == seq_len else PaddedT5(module, seq_len, length - seq_len)).eval()
+    return rewrites.rewrite_module(module, ports(model, seq_len), options).eval()
 
 
 def _attention(config: Dynamic, read: _ane.Reader, name: str) -> _ane.Attention:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.bridge.families import Serves
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.worker.models import _ane, _hf, _tower
 from ane_sweep.worker.models._ports import Port, Ports, Seeded
 from ane_sweep.worker.models._types import Dynamic, Model
@@ -40,18 +41,23 @@ def _config(model: Model) -> Dynamic:
     return _hf.configure("ViTConfig", model)
 
 
+def _classifies(model: Model) -> bool:
+    return KINDS[model["task"]].leaves == "labels"
+
+
 def skeleton(model: Model) -> nn.Module:
     """Build Hugging Face's module for the task, without its pooler."""
-    if model["task"] == "image_classifier":
-        return _hf.build("ViTForImageClassification", _config(model))
-    return _hf.build("ViTModel", _config(model), add_pooling_layer=False)
+    config = _config(model)
+    if _classifies(model):
+        return _hf.build("ViTForImageClassification", config)
+    return _hf.build("ViTModel", config, add_pooling_layer=False)
 
 
 def ports(model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
     config = _config(model)
     (height, width), (down, across) = _pair(config.image_size), _pair(config.patch_size)
     pixels = Port("pixel_values", (1, config.num_channels, height, width), "float32", seeded=PIXELS)
-    if model["task"] == "image_classifier":
+    if _classifies(model):
         return Ports((pixels,), (Port("logits", (1, config.num_labels), "float32"),))
     positions = 1 + (height // down) * (width // across)
     return Ports((pixels,), (Port("last_hidden_state", (1, positions, config.hidden_size), "float32"),))
@@ -65,7 +71,7 @@ def original(model: Model, state: dict[str, Tensor], seq_len: int, options: Opti
 
 def split_einsum(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
     """Build the same function in Neural Engine form, on the same tensors."""
-    config, classifies = _config(model), model["task"] == "image_classifier"
+    config, classifies = _config(model), _classifies(model)
     read = _ane.Reader(state, "vit." if classifies else "")
     patch = "embeddings.patch_embeddings.projection"
     first, positions = read["embeddings.cls_token"][0, 0], read["embeddings.position_embeddings"][0]

@@ -7,7 +7,7 @@ lists first (`transformer.wte.weight`, never also `lm_head.weight`). A state tha
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 def load_state(
-    weights: dict[str, Any], checkpoint: Path | None, model: Model, *, lazy: bool = False
+    weights: Mapping[str, object], checkpoint: Path | None, model: Model, *, lazy: bool = False
 ) -> dict[str, torch.Tensor]:
     """Return the state for `model`, from `checkpoint` or, for weights of kind "random", from `weights["seed"]`.
 
@@ -40,7 +40,9 @@ def load_state(
     another shape, values that are not finite, or a config.json that contradicts the model.
     """
     if weights["kind"] == "random":
-        return make_random_state(model, int(weights.get("seed", 0)), lazy=lazy)
+        seed = weights.get("seed", 0)
+        assert isinstance(seed, int)
+        return make_random_state(model, seed, lazy=lazy)
     if checkpoint is None:
         raise WeightsError(f"weights of kind {weights['kind']!r} need a checkpoint folder and none was given")
     checkpoint = Path(checkpoint)
@@ -288,9 +290,10 @@ def _check_config(checkpoint: Path, model: Model) -> None:
         raise WeightsError(f"{path} describes another model: {'; '.join(differ[:4])}")
 
 
-def _find_differences(config: dict[str, Any], arch: dict[str, Any], prefix: str) -> Iterator[str]:
+def _find_differences(config: Mapping[str, object], arch: Mapping[str, object], prefix: str) -> Iterator[str]:
     for key, value in arch.items():
-        if key.endswith("_config") and isinstance(config.get(key), dict):  # of a part, such as CLIP's towers
-            yield from _find_differences(config[key], value, f"{prefix}{key}.")
+        own = config.get(key)
+        if key.endswith("_config") and isinstance(own, dict) and isinstance(value, dict):  # such as CLIP's towers
+            yield from _find_differences(own, value, f"{prefix}{key}.")
         elif key in config and config[key] != value:
             yield f"{prefix}{key} is {repr(config[key])[:80]}, the model's is {repr(value)[:80]}"

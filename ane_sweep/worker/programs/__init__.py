@@ -47,7 +47,7 @@ class ConversionJob:
     @property
     def is_own(self) -> bool:
         """Return True for a user's own module."""
-        return self.settings.model.task == "tensors"
+        return KINDS[self.settings.model.task].length == "caller"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from ane_sweep.bridge import model_tasks
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
 from ane_sweep.stats.samples import quantile
@@ -92,7 +92,7 @@ class Classifier:
     def prepare(self, text: str) -> PreparedText:
         """Prepare a text; one that is too long is cut. Raises ConfigError for a text of no token."""
         model, seq_len = self.params.model, self.params.seq_len
-        vocabulary = model_tasks.vocabulary(model.task, model.arch)
+        vocabulary = KINDS[model.task].count_ids(model.arch)
         began = time.perf_counter()
         all_ids = tokens.encode(self.tokenizer, text, vocabulary)
         # the tokenizer cuts, because it keeps the closing special token

@@ -19,6 +19,7 @@ from typing import Protocol
 import numpy as np
 
 from ane_sweep.bridge.figures import Metric
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
 from ane_sweep.stats.ranks import spearman
@@ -53,7 +54,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     with np.load(inputs["examples"] / "wanted.npz") as arrays:
         answers = dict(arrays)
     ((name, torchs),) = expected.items()
-    kind = _SCORES.get(settings.model.task, _Vectors)
+    kind = _SCORES[KINDS[settings.model.task].leaves]
     scores = kind(answers)
     runtime = runtimes.load(params, inputs)
     place = 0
@@ -180,7 +181,9 @@ class _Vectors(_Scores):
         return metrics
 
 
-_SCORES: dict[str, type[_Tokens] | type[_Labels] | type[_Vectors]] = {"causal_lm": _Tokens, "classifier": _Labels}
+_SCORES: dict[str, type[_Tokens] | type[_Labels] | type[_Vectors]] = {
+    "tokens": _Tokens, "labels": _Labels, "vectors": _Vectors,
+}  # fmt: skip
 
 
 def _exp(value: float) -> float:

@@ -18,7 +18,8 @@ import msgspec
 import numpy as np
 import torch
 
-from ane_sweep.bridge import examples, model_tasks
+from ane_sweep.bridge import examples
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
 from ane_sweep.worker import params
@@ -66,7 +67,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     tokenizer = tokens.find_tokenizer(inputs.get("checkpoint"))
     if tokenizer is None:
         raise StageError(f"{inputs.get('checkpoint')} has no tokenizer, and score={file.score} reads text")
-    read = _read_windows if model.task == "causal_lm" else _read_rows
+    read = _read_windows if KINDS[model.task].reads == "windows" else _read_rows
     ids, valid, answers, counts = read(tokenizer, inputs["data"], file, model, ports.inputs[0].shape[1])
     builtins = msgspec.to_builtins(model)
     feeds = {port.name: reference.make_feed(port.name, ids, valid, builtins, module) for port in ports.inputs}
@@ -104,7 +105,7 @@ def _read_windows(tokenizer: "Tokenizer", path: Path, file: FileParams, model: M
         end = start + len(rows[-1])
         if end == len(text_ids) or len(rows) == file.rows:
             break
-    vocabulary = model_tasks.vocabulary(model.task, model.arch)
+    vocabulary = KINDS[model.task].count_ids(model.arch)
     ids, valid = tokens.pad_rows(tokenizer, rows, seq_len, vocabulary)
     places = np.arange(seq_len)
     where = np.stack([(places >= first) & (places < last) for first, last in scored])
@@ -135,7 +136,7 @@ def _read_rows(tokenizer: "Tokenizer", path: Path, file: FileParams, model: Mode
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length=seq_len)
     rows = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
-    ids, valid = tokens.pad_rows(tokenizer, rows, seq_len, model_tasks.vocabulary(model.task, model.arch))
+    ids, valid = tokens.pad_rows(tokenizer, rows, seq_len, KINDS[model.task].count_ids(model.arch))
     cut = sum(len(row) == seq_len for row in rows)
     counts = {"rows": len(taken), "rows_of_file": len(table), "texts": len(texts), "texts_that_fill_seq_len": cut}
     return ids, valid, answers, counts

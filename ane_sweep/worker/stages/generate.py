@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from transformers import set_seed
 
-from ane_sweep.bridge import model_tasks
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import ConfigError
 from ane_sweep.worker import params
@@ -62,7 +62,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     began = time.perf_counter()
     program = programs.load_program(params, inputs)
     load_ms = 1000 * (time.perf_counter() - began)
-    vocabulary = model_tasks.vocabulary(settings.model.task, settings.model.arch)
+    vocabulary = KINDS[settings.model.task].count_ids(settings.model.arch)
     talker = decoding.ProgramModel(program)
     is_bytes = settings.tokenizer is None and settings.weights.kind == "random"
     end = None if is_bytes else programs.load_config(msgspec.to_builtins(settings.model)).eos_token_id

@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ane_sweep.bridge import building, model_tasks
+from ane_sweep.bridge import building
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
 from ane_sweep.worker import params
@@ -49,14 +50,14 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     from ane_sweep.worker.models import _build, _turns
 
     settings = Params.read(params)
-    if settings.model.task == "tensors":
+    if KINDS[settings.model.task].length == "caller":
         return own_module.write_reference(params, settings.model, settings.texts, inputs, out)
     model = msgspec.to_builtins(settings.model)
     module, its_ports = _build.build(params, inputs, "original", lazy=True)
     ports: Ports = its_ports()
     full, count = building.options(params).head == "last", settings.texts.count
     for name, first, number in (("calibration.npz", count, CALIBRATION), ("inputs.npz", 0, count)):
-        if settings.model.task == "features" or all(port.seeded for port in ports.inputs):
+        if not KINDS[settings.model.task].reads:
             realised, feeds, valid = _draw_feeds(settings.texts, ports, first, number)
         else:
             source, ids, valid = _encode_texts(settings, inputs.get("checkpoint"), ports, first, number, full)
@@ -90,8 +91,8 @@ def _encode_texts(
     With `full`, no window is shorter than S if the text allows it, because the last position is scored.
     """
     texts, model, (_, seq_len) = settings.texts, settings.model, ports.inputs[0].shape[:2]
-    vocabulary = model_tasks.vocabulary(model.task, model.arch)
-    decoder = model.task == "causal_lm"
+    kind = KINDS[model.task]
+    vocabulary, decoder = kind.count_ids(model.arch), kind.reads == "windows"
     if texts.tokenizer is None:
         ids, valid = tokens.draw_ids(count, seq_len, vocabulary, texts.seed + bool(first), full=decoder)
         if (last := ports.inputs[0].last) is not None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ane_sweep.bridge import metrics
 from ane_sweep.bridge.figures import Metric
-from ane_sweep.bridge.model_tasks import EMBED
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
 from ane_sweep.stats import psnr
@@ -44,13 +44,14 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     """Score the outputs. Raises StageError if one is missing, of another shape or not finite."""
     model = Params.read(params).model
     runtime = runtimes.load(params, inputs)
-    if model.task == "tensors":
+    kind = KINDS[model.task]
+    if kind.length == "caller":
         is_pipeline = model.arch.get("form") == "pipeline"
         return by_output.score_outputs(
             runtime, inputs["reference"], out, _check_padded_output if is_pipeline else check_output
         )
     feeds, expected = Inputs(inputs["reference"]), map_arrays(inputs["reference"] / "outputs.npz")
-    scores = _Scores(model.task)
+    scores = _Scores(kind.leaves == "vectors")
     with StackWriter(out / "outputs.npz", count=len(feeds)) as stack:
         for index in range(len(feeds)):
             runtime.reset()  # each input is a sequence of its own
@@ -92,8 +93,8 @@ def _check_padded_output(name: str, got: Arrays, shape: tuple[int, ...], index: 
 class _Scores:
     """Running figures of one model, updated input by input."""
 
-    def __init__(self, task: str):
-        self.task, self.close = task, psnr.Outputs()
+    def __init__(self, embeds: bool):
+        self.embeds, self.close = embeds, psnr.Outputs()
         self.kl_sum, self.kl_count = 0.0, 0
         self.same: list[bool] = []
         self.pooled: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
@@ -104,7 +105,7 @@ class _Scores:
         if reference.ndim == 3:
             rows = valid if reference.shape[1] == len(valid) else rows
             reference, candidate = reference[0], candidate[0]
-        if self.task in EMBED:
+        if self.embeds:
             self.pooled[0].append(agreement.mean_pool(reference, rows))
             self.pooled[1].append(agreement.mean_pool(candidate, rows))
         reference, candidate = reference[rows], candidate[rows]

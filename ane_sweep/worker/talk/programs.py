@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ane_sweep.bridge import building
 from ane_sweep.bridge.building import DECODE, PREFILL
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.worker import models, runtimes
 from ane_sweep.worker.models._types import Dynamic, Model
@@ -122,7 +123,7 @@ def load_program(params: dict[str, Any], inputs: dict[str, Path]) -> TextProgram
     check_runtime(params["runtime"])
     if building.options(params).cache == "stateful":
         return StatefulProgram(params, inputs)
-    return PairProgram(params, inputs) if params["model"]["task"] == "seq2seq" else WindowProgram(params, inputs)
+    return PairProgram(params, inputs) if KINDS[params["model"]["task"]].pair else WindowProgram(params, inputs)
 
 
 def load_config(model: Model) -> Dynamic:

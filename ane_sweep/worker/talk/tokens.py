@@ -6,7 +6,7 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from ane_sweep.bridge import model_tasks
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.worker.feeds import tokens
 
@@ -16,7 +16,7 @@ BYTES = 256
 def load_tokenizer(params: dict[str, Any], inputs: dict[str, Path]) -> tuple[PreTrainedTokenizerFast, str]:
     """Return a tokenizer of transformers and its description. Raises ConfigError if it is missing or unreadable."""
     model = params["model"]
-    vocabulary = model_tasks.vocabulary(model["task"], model["arch"])
+    vocabulary = KINDS[model["task"]].count_ids(model["arch"])
     if params["tokenizer"] is not None:
         made, label = _read_tokenizer(Path(params["tokenizer"])), params["tokenizer"]
     elif params["weights"]["kind"] == "random":

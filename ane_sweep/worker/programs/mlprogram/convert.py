@@ -117,7 +117,7 @@ def _make_examples(module: torch.nn.Module, ports: Ports, options: building.Opti
 def _to_program(traced: torch.jit.ScriptModule, job: ConversionJob, package: Path) -> Program:
     """Convert and write `package`; return coremltools' in-memory program."""
     options, ports, compute = job.options, job.ports, job.settings.compute
-    wide = Fp32Ops(options.norm, job.settings.fp32_ops, options.mask_dtype == "fp32")
+    wide = Fp32Ops(options, job.settings.fp32_ops)
     target = getattr(ct.target, job.settings.target)
     narrow = compute == "fp16" and target >= ct.target.iOS16  # iOS15 has no fp16 inputs and outputs
     real = np.float16 if narrow else np.float32
@@ -139,7 +139,7 @@ def _to_program(traced: torch.jit.ScriptModule, job: ConversionJob, package: Pat
             convert_to="mlprogram",
             minimum_deployment_target=target,
             compute_precision=choose_precision(compute, wide),
-            pass_pipeline=build_pipeline(wide, guarded=options.index_guards == "negative" or job.is_own),
+            pass_pipeline=build_pipeline(wide, guarded=job.is_own),
             skip_model_load=True,
             package_dir=str(package),  # written in place: MLModel.save would copy a temporary package
         )

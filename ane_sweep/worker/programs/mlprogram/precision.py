@@ -6,39 +6,35 @@ import coremltools as ct
 import numpy as np
 from coremltools.converters.mil.mil import Operation, Var
 
+from ane_sweep.bridge.building import Options
+from ane_sweep.worker import rewrites
 from ane_sweep.worker.models._hf import MASKED
 
-_MODULES = ("TORCHSCRIPT_MODULE_TYPE", "TORCHSCRIPT_MODULE_NAME")
+_FUSES_NORMS, _GUARDS = "common::fuse_layernorm_or_instancenorm", "common::guard_negative_gather_indices"
 
 
 class Fp32Ops:
     """A selector of ops of an fp16 program that stay in fp32.
 
-    norm      selects the means of the norms, or all ops that come from a norm's module
+    options   the rewrites, which may select ops; with mask_dtype=fp32, the additions of a causal mask
     patterns  select by type, name, or the name or type of a torch module that an op comes from
-    masks     selects the additions of a causal mask
     """
 
-    def __init__(self, norm: str, patterns: list[str], masks: bool = False):
-        self.norm, self.patterns, self.masks, self.kept = norm, patterns, masks, 0
+    def __init__(self, options: Options, patterns: list[str]):
+        self.options, self.patterns, self.kept = options, patterns, 0
+        self.masks, self.selectors = options.mask_dtype == "fp32", rewrites.fp32_selectors(options)
 
     @property
-    def apart(self) -> bool:
-        """Return True if a norm must stay in single ops: as set, or because only then it has a mean to keep."""
-        return self.norm in ("fp16_ops", "fp32_mean") or any(
-            fnmatchcase("reduce_mean", pattern) for pattern in self.patterns
-        )
+    def has_any(self) -> bool:
+        return bool(self.patterns or self.masks or self.selectors)
 
     def keeps(self, op: Operation) -> bool:
-        names = [str(name) for source in op.scopes if source.name in _MODULES for name in op.scopes[source]]
-        matched = any(fnmatchcase(name, p) for p in self.patterns for name in (op.op_type, op.name, *names))
+        matched = any(
+            fnmatchcase(name, p) for p in self.patterns for name in (op.op_type, op.name, *rewrites.module_names(op))
+        )
         self.kept += matched
         matched = matched or (self.masks and op.op_type == "add" and any(map(_is_mask, (op.x, op.y))))
-        if matched or self.norm in ("fp16", "fp16_ops"):
-            return matched
-        if self.norm == "fp32_mean":
-            return bool(op.op_type == "reduce_mean")
-        return op.op_type == "layer_norm" or any(name.endswith("Norm") for name in names)
+        return matched or any(selects(op) for selects in self.selectors)
 
 
 def _is_mask(var: Var) -> bool:
@@ -59,7 +55,7 @@ def choose_precision(compute: str, wide: Fp32Ops) -> object:
     """Return coremltools' compute precision, with a selector if some ops stay in fp32."""
     if compute == "fp32":
         return ct.precision.FLOAT32
-    if wide.norm in ("fp16", "fp16_ops") and not wide.patterns and not wide.masks:
+    if not wide.has_any:
         return ct.precision.FLOAT16
     return ct.transform.FP16ComputePrecision(op_selector=lambda op: not wide.keeps(op))
 
@@ -70,12 +66,12 @@ def build_pipeline(wide: Fp32Ops, guarded: bool = False) -> ct.PassPipeline:
     guarded   keep the guards of indices: a user's own code may have negative ones
     """
     pipeline = ct.PassPipeline.DEFAULT
-    if wide.apart:
-        pipeline.remove_passes({"common::fuse_layernorm_or_instancenorm"})
     # Guards gathers against negative indices with a compare, an add and a select before the embedding; token ids and
-    # positions are never negative. index_guards=negative keeps them: programs of others have them.
-    if not guarded:
-        pipeline.remove_passes({"common::guard_negative_gather_indices"})
+    # positions are never negative.
+    left_out = rewrites.left_out_passes(set() if guarded else {_GUARDS}, wide.options)
+    if any(fnmatchcase("reduce_mean", pattern) for pattern in wide.patterns):
+        left_out.add(_FUSES_NORMS)  # only in single ops has a norm a mean to keep
+    pipeline.remove_passes(left_out)
     # Hashes every weight. Once before the fp16 cast finds what is equal (tied embedding and head), once more runs in
     # the backend pipeline; the two in between find nothing new.
     again = [i for i, name in enumerate(pipeline.passes) if name == "common::const_deduplication"][1:]

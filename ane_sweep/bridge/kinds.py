@@ -1,0 +1,83 @@
+"""The kinds of models, by the word `task` of a model's option. Standard library only, for planner and worker.
+
+One more kind is one more row of KINDS: code asks a row's attributes and never compares the word.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The rules of all models of one task.
+
+    length   what sets the length of an input: the axis seq_len, the architecture, or the caller's own module
+    reads    the texts that are inputs: "windows" of running text, or "sentences"; "" where an input is no text
+    leaves   what outputs mean: logits of "tokens" or "labels", "vectors" that are compared by similarity, "noise" of a
+             picture, or "values" of unknown meaning
+    texts    inputs that a model is compared on, unless its option says otherwise
+    does     the end of the sentence `model=NAME ...` for a verb that cannot use it
+    talks    the verb that holds a session with it, or ""; `example` is what the verb asks for instead of other kinds
+    scores   values of the axis `score` that fit; `sample` is the file in data/texts/ that ships for them
+    causal   it has a causal mask and one head, and can keep a cache between calls
+    pair     it is an encoder and a decoder, each with its own blocks and lookup
+    blocks   "one list", of which few can stand for all; "several" lists; or "none" that are built here
+    part     the key of config.json that holds the vocabulary; `vocabulary` is its size where config.json leaves it out
+    """
+
+    length: Literal["seq_len", "architecture", "caller"]
+    reads: Literal["windows", "sentences", ""]
+    leaves: Literal["tokens", "labels", "vectors", "noise", "values"]
+    texts: int
+    does: str = "gives numbers of unknown meaning"
+    talks: str = ""
+    example: str = ""
+    scores: tuple[str, ...] = ()
+    sample: str | None = None
+    causal: bool = False
+    pair: bool = False
+    blocks: Literal["one list", "several", "none"] = "one list"
+    part: str | None = None
+    vocabulary: int = 0
+
+    def count_ids(self, arch: Mapping[str, object]) -> int:
+        """Return the number of token ids that inputs may hold; 0 for a model that takes none. (Whisper's are its decoder's.)"""
+        if not self.reads:
+            return 0
+        own = arch.get(self.part, {}) if self.part else arch
+        size = own.get("vocab_size", self.vocabulary) if isinstance(own, Mapping) else self.vocabulary
+        return size if isinstance(size, int) else 0
+
+
+KINDS = {
+    "causal_lm": Kind(
+        "seq_len", "windows", "tokens", 2, "writes text: ane-sweep generate", "generate", "a decoder (model=gpt2)",
+        ("perplexity", "agreement"), "tales.txt", causal=True,
+    ),
+    "encoder": Kind(
+        "seq_len", "sentences", "vectors", 16, "leaves embeddings of texts", scores=("embedding",), sample="pairs.tsv"
+    ),
+    "classifier": Kind(
+        "seq_len", "sentences", "labels", 16, "classifies texts: ane-sweep classify", "classify",
+        "a classifier of texts (model=distilbert)", ("accuracy", "agreement"), "moods.tsv",
+    ),
+    "seq2seq": Kind(
+        "seq_len", "sentences", "tokens", 2, "writes text: ane-sweep generate", "generate", pair=True, blocks="several"
+    ),
+    "image_classifier": Kind("architecture", "", "labels", 8, "takes pictures"),
+    "image_encoder": Kind("architecture", "", "vectors", 8, "takes pictures"),
+    "audio_encoder": Kind("architecture", "", "vectors", 8, "takes sound"),
+    "text_encoder": Kind(
+        "architecture", "sentences", "vectors", 8, "leaves embeddings of texts", scores=("embedding",),
+        sample="pairs.tsv", part="text_config", vocabulary=49_408,  # CLIP's
+    ),
+    "denoiser": Kind("architecture", "", "noise", 8, blocks="several"),
+    "features": Kind("seq_len", "", "values", 2, blocks="none"),
+    "tensors": Kind("caller", "", "values", 16, blocks="none"),
+}  # fmt: skip
+
+
+def tasks_with(fits: Callable[[Kind], bool]) -> tuple[str, ...]:
+    """Return the tasks whose kind passes a test."""
+    return tuple(task for task, kind in KINDS.items() if fits(kind))
