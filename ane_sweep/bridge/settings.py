@@ -82,7 +82,7 @@ class PrecisionSettings:
 
 @dataclass(frozen=True)
 class NightlySettings:
-    """What +sweep=nightly does beside a sweep."""
+    """Settings that +sweep=nightly adds to a sweep."""
 
     enabled: bool = False
     keep_runs: int = 60
@@ -120,7 +120,7 @@ class ExecutorSettings:
 
 @dataclass(frozen=True)
 class TrackingSettings:
-    """Where the records are logged."""
+    """The tracking server that records are logged to."""
 
     enabled: bool = True
     uri: str | None = None

@@ -44,7 +44,7 @@ class StandIn(Protocol):
     def ask(self, command: tuple[str, ...]) -> tuple[int | None, str, str] | None:
         """Return a tool's exit code (None: no answer in time), stdout and stderr; None if the tool does not exist."""
 
-    def start(self, command: tuple[str, ...], **options: object) -> subprocess.Popen[str]:
+    def start(self, command: tuple[str, ...], **options: object) -> subprocess.Popen[bytes]:
         """Start a process that prints what the tool would, with Popen's options. Raises FileNotFoundError for no such tool."""
 
     def install(self) -> None:

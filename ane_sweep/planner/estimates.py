@@ -87,7 +87,7 @@ def seconds(stage: str, work: int, history: History) -> float | None:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What decides the size of a task's files: inputs and their length, and the average bits of a compressed weight."""
+    """The quantities that set the size of a task's files: inputs and their length, and the average bits of a compressed weight."""
 
     task: str
     count: int

@@ -6,7 +6,7 @@ from contextlib import suppress
 from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.stages import STAGES
-from ane_sweep.bridge.task import Task
+from ane_sweep.bridge.task import EvidenceFacts, Task
 from ane_sweep.machine import syslog
 from ane_sweep.results import verdict
 from ane_sweep.runner.task_runner import STDERR_BYTES
@@ -22,7 +22,7 @@ def judged(cell: Cell, chain: Chain, beside: Mapping[str, Outcome]) -> verdict.V
     if cell.evidence == "off":
         return verdict.Verdict("unavailable", None, False, ["evidence=off"])
     seen = next((outcome for task, outcome in chain if task.stage == "evidence"), None)
-    facts = seen.result.facts.get("evidence", {}) if seen is not None and seen.done else {}
+    facts: EvidenceFacts = seen.result.facts.get("evidence", {}) if seen is not None and seen.done else {}
     return verdict.judge(
         verdict.Evidence(
             compute_units=cell.compute_units,
@@ -59,9 +59,7 @@ def _samples(chain: Chain, beside: Mapping[str, Outcome]) -> dict[str, list[floa
     return {name: timing.samples_ms for name, timing in timings.items() if timing and timing.samples_ms}
 
 
-def _missing(
-    cell: Cell, seen: Outcome | None, facts: Mapping[str, list[str]], beside: Mapping[str, Outcome]
-) -> list[str]:
+def _missing(cell: Cell, seen: Outcome | None, facts: EvidenceFacts, beside: Mapping[str, Outcome]) -> list[str]:
     found = list(facts.get("missing", []))
     if cell.device != "local":
         found.append(f"device={cell.device}: its power and log cannot be read from here")

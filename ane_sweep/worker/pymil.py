@@ -1,4 +1,4 @@
-"""Types of coremltools' programs in memory, which it ships without types, as far as they are read here."""
+"""Protocols for the parts of coremltools' in-memory programs that this package reads; coremltools ships no types."""
 
 from typing import Protocol
 

@@ -26,7 +26,7 @@ class OwnArch(TypedDict):
 
 
 class WeightsWish(TypedDict, total=False):
-    """Where the weights come from."""
+    """The source of the weights."""
 
     kind: str
     seed: int

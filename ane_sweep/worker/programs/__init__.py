@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from ane_sweep.bridge import building, recipes
+from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.bridge.programs import PROGRAMS
 from ane_sweep.placement.types import Placement
 from ane_sweep.worker.models._ports import Ports
