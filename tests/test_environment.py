@@ -67,7 +67,7 @@ def read() -> set[str]:
 def test_whatever_the_code_reads_is_listed():
     found = read()
     assert {"ANE_SWEEP_OUT", "MLFLOW_TRACKING_URI", "HF_HOME", "XDG_CACHE_HOME", "OMP_WAIT_POLICY", "HOME"} <= found
-    assert {"ANE_SWEEP_TEAM", "CFFIXED_USER_HOME", "PYTORCH_ENABLE_MPS_FALLBACK"} <= found, "by way of a constant"
+    assert {"ANE_SWEEP_TEAM", "PYTORCH_ENABLE_MPS_FALLBACK"} <= found, "by way of a constant"
     assert sorted(found - LISTED) == []
 
 

@@ -8,8 +8,6 @@ import threading
 from collections.abc import Callable
 from typing import TypeGuard, TypeVar
 
-import msgspec
-
 T = TypeVar("T")
 _building = threading.Lock()
 _built: set[type] = set()
@@ -17,6 +15,8 @@ _built: set[type] = set()
 
 def convert(value: object, kind: type[T], dec_hook: Callable[[type, str], object] | None = None) -> T:
     """Return a plain value as `kind`. Raises msgspec.ValidationError if the value has another form."""
+    import msgspec
+
     _build(kind)
     return msgspec.convert(value, kind, strict=True, dec_hook=dec_hook)
 
@@ -38,12 +38,16 @@ def _fits(value: object, kind: type[T]) -> TypeGuard[T]:
 
 def decode(text: str | bytes, kind: type[T]) -> T:
     """Return a JSON text as `kind`. Raises msgspec.DecodeError, of which ValidationError is one."""
+    import msgspec
+
     _build(kind)
     return msgspec.json.decode(text, type=kind)
 
 
 def _build(kind: type) -> None:
     """Let msgspec describe a type and every type that its fields have."""
+    import msgspec  # not at the top: this module is imported where nothing is converted
+
     if kind in _built:
         return
     with _building:

@@ -3,10 +3,13 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from ane_sweep.bridge.declared import Declared
-from ane_sweep.bridge.plan import Places
 from ane_sweep.bridge.settings import RunSettings
+
+if TYPE_CHECKING:  # a plan is made of records, which no word of the shell is completed from
+    from ane_sweep.bridge.plan import Places
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Executor:
 EXECUTORS = Declared("ane_sweep.runner.executors", "EXECUTOR", Executor, order=lambda executor: bool(executor.places))
 
 
-def find_places(settings: RunSettings, machines: Collection[str | None], *, wait: bool) -> Places | None:
+def find_places(settings: RunSettings, machines: Collection[str | None], *, wait: bool) -> "Places | None":
     """Return the machines that each value of the axis `machine` stands for, or None if this machine runs everything.
 
     With `wait`, wait up to executor.wait_s for workers that fit. Raises ConfigError.

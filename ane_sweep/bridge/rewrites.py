@@ -8,7 +8,6 @@ from dataclasses import dataclass, make_dataclass
 from functools import partial
 from typing import Literal
 
-from ane_sweep.bridge import conversion
 from ane_sweep.bridge.axes import RUNS, Asked, Only, axis
 from ane_sweep.bridge.declared import Declared
 from ane_sweep.bridge.kinds import tasks_with
@@ -79,7 +78,7 @@ def make_axes() -> type:
                     why=one.why,
                     plain=one.plain,
                     enters=IN_TORCH if one.changes == "module" else ("convert",),
-                    only=(*MODELS[one.models], *(conversion.convert(pair, Only) for pair in one.only)),
+                    only=(*MODELS[one.models], *(Only(**pair) for pair in one.only)),
                     refuses=partial(_refuse_length, name) if one.pads else None,
                 ),
             )

@@ -113,15 +113,16 @@ def refusal(cell: Cell, source: Source, runtime: str, place: Place | None = None
 
 def _refuse_kind(cell: Cell, source: Source, runtime: str) -> str | None:
     """Return why the kind of program that the runtime executes does not offer what the cell needs, or None."""
-    needed = {
-        "adopt": f"model={cell.model} is a package" if source.kind == packages.KIND else "",
-        "compress": f"precision={cell.precision}" if recipes.canonical(cell.precision_options["weights"]) else "",
-        "chunk": f"chunks={cell.chunks}" if chunking.is_cut(cell) else "",
-    }
     if RUNTIMES[runtime].needs != "program":
         return None
-    refused = [programs.refuse(RUNTIMES[runtime].program, stage, text) for stage, text in needed.items() if text]
-    return next(filter(None, refused), None)
+    kind, found = RUNTIMES[runtime].program, None
+    if source.kind == packages.KIND:
+        found = programs.refuse(kind, "adopt", f"model={cell.model} is a package")
+    if recipes.canonical(cell.precision_options["weights"]):
+        found = found or programs.refuse(kind, "compress", f"precision={cell.precision}")
+    if chunking.is_cut(cell):
+        found = found or programs.refuse(kind, "chunk", f"chunks={cell.chunks}")
+    return found
 
 
 _SLOW_MINUTES = 0.5  # from so long a wait for one prediction on, it is said before

@@ -198,7 +198,7 @@ def test_an_upgrade_that_breaks_us_is_told(coremltools, monkeypatch, tmp_path):
     (problem,) = Reader(PACKAGE / "worker/programs/mlprogram/compile.py").read().problems
     assert "compile_model(model, target) does not take this call: " in problem and "mlprogram/compile.py:" in problem
     monkeypatch.delattr(coremltools.models.compute_plan.MLComputePlan, "load_from_path")
-    (problem,) = Reader(PACKAGE / "worker" / "stages" / "place.py").read().problems
+    (problem,) = Reader(PACKAGE / "worker/programs/mlprogram/place.py").read().problems
     assert problem.endswith("coremltools has no ct.models.compute_plan.MLComputePlan.load_from_path")
     (tmp_path / "gone.py").write_text("from coremltools.models import Nothing\nimport coremltools as ct\nct.cnvert()\n")
     told = Reader(tmp_path / "gone.py", tmp_path).read().problems
