@@ -27,7 +27,7 @@ BENCHES = sorted((ROOT / "tests" / "bench").glob("*.md"))
 TEXTS = {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *TOPICS, *BENCHES)}
 ALL = "\n".join(TEXTS.values())
 COMMANDS = sorted(set(re.findall(r"^ {4,}(?:.*&& )?(ane-sweep [^\n#]*?)(?: +#.*)?$", ALL, re.MULTILINE)))
-PLACEHOLDERS = ("NAME", "FAMILY", "STAMP")
+PLACEHOLDERS = ("NAME", "FAMILY", "STAMP", "KIND")
 
 
 def named(pattern: str, text: str = ALL) -> set[str]:

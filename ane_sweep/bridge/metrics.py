@@ -192,7 +192,7 @@ class Recorded(Protocol):
 
 def is_recorded(name: str) -> bool:
     """Return True for the name of a metric that records of this version can have."""
-    return name in RECORDED or _MADE_NAMES.fullmatch(name) is not None
+    return name in RECORDED or name in METRICS or _MADE_NAMES.fullmatch(name) is not None
 
 
 def unit(name: str) -> str:
