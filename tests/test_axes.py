@@ -12,6 +12,7 @@ import yaml
 
 from ane_sweep.bridge import axes, cell
 from ane_sweep.bridge.cell import AXES, DECLARED, digest
+from ane_sweep.bridge.rewrites import plain_values
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.planner import config
 from ane_sweep.planner.paths import conf_dir
@@ -43,7 +44,7 @@ def test_records_of_earlier_nights_still_match(words, key):
 
 
 def test_plain_values_are_the_shipped_defaults():
-    shipped = yaml.safe_load((conf_dir() / "config.yaml").read_text())
+    shipped = {**plain_values(), **yaml.safe_load((conf_dir() / "config.yaml").read_text())}
     for name, one in DECLARED.items():
         if one.key and (one.enters or one.unhonoured or not all(pair.when for pair in one.only)):
             assert one.plain == shipped[name] and not one.key.problem(name, one.plain)

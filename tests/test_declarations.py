@@ -7,11 +7,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import yaml
+from placement.by_hand import conv_chain
 
 import ane_sweep
 from ane_sweep.bridge import declared
@@ -209,17 +210,67 @@ def greet(args: list[str]) -> int:
     return OK
 '''
 
+SCORED = """
+import numpy as np
+from ane_sweep.search import goal
+from ane_sweep.worker.stages import score
+
+scores = score._Scores(False)
+scores.add("x", np.zeros((1, 4)), np.arange(4.0)[None], np.ones(1, bool))
+print({one.name: one.value for one in scores.metrics()}["worst_error"], goal.parse(["worst_error<=2"])[0])
+"""
+CHIP = """  {"chip": "m9", "family": "H18G", "ane_cores": 16, "tops": 45, "fp16_tflops": 9.0, "weight_gbs": 80, "dram_gbs": 160,
+   "dispatch_ms": 0.2, "mapped_limit_bytes": null, "axis_limit": 65536, "ios": false, "basis": "made up",
+   "sources": ["APPLE"], "confidence": "guess", "ane_tflops": 12.0},
+"""
+PLOT = """
+from ane_sweep.report import figures
+from ane_sweep.report.blocks import Plots, Section, series_legend
+from ane_sweep.report.views import Cells
+
+
+def section(cells: Cells) -> Section | None:
+    points = [(n, n, n, cells.series(n), 3.4, name) for n, name in enumerate(cells.names)]
+    svg = figures.lines([], points, x_label="its number", y_label="its number", name="numbers")
+    return Section("Their numbers", [Plots([(svg, "a point a cell")], series_legend(cells.shades), cells.shade)])
+"""
+DRAWN = """
+import sys
+sys.path.append(sys.argv[1])
+import constructed
+from ane_sweep.report import document, page
+made = page.texts(document.Sweep(constructed.records(3)))
+print('<section id="their-numbers">' in made["report.html"], [name for name in made if "their-numbers" in name])
+"""
+BENCH = '''"""how long nothing takes"""
+
+from tests.bench import Row
+
+
+def run() -> list[Row]:
+    return [Row("nothing", "0 s")]
+'''
+
 
 @dataclass
 class House:
     """A copy of the package. `run` is its command line; `written` counts the files that were touched."""
 
     root: Path
-    written: int = 0
+    touched: set[str] = field(default_factory=set)
+
+    @property
+    def written(self) -> int:
+        return len(self.touched)
 
     def write(self, file: str, text: str) -> None:
         (self.root / file).write_text(text)
-        self.written += 1
+        self.touched.add(file)
+
+    def replace(self, file: str, old: str, new: str) -> None:
+        text = (self.root / file).read_text()
+        assert old in text, f"{file}: {old}"
+        self.write(file, text.replace(old, new, 1))
 
     def run(self, *args: str, code: tuple[int, ...] = (0,), start: tuple[str, ...] = ("-P", "-m", "ane_sweep")) -> str:
         done = subprocess.run(
@@ -364,6 +415,56 @@ def test_one_more_verb_is_one_file(house):
     assert house.run("greet", "Ada") == "hello, Ada\n"
     assert "exit codes:" in house.run("greet", "--help")
     assert "geet: unknown word (did you mean 'greet'?); verbs: " in house.run("geet", code=(2,))
+
+
+def test_one_more_metric_is_a_row_and_the_stage_that_returns_it(house):
+    stage, cosine = "ane_sweep/worker/stages/score.py", '    MetricSpec(name="cosine"'
+    row = 'MetricSpec(name="worst_error", better=-1, digits=5, shows=EVERYWHERE)'
+    house.replace("ane_sweep/bridge/metrics.py", cosine, f"    {row},\n{cosine}")
+    pooled = "        reference, candidate = reference[rows]"
+    house.replace(stage, pooled, f"        self.worst = float(abs(reference - candidate).max())\n{pooled}")
+    house.replace(stage, "return found\n", 'return [*found, Metric("worst_error", self.worst, "1")]\n')
+    assert house.written == 2
+    assert house.run("-c", SCORED, start=("-P",)) == "3.0  with worst_error<=2\n"
+
+
+def test_one_more_precision_is_one_file(house):
+    house.write("conf/precision/half.yaml", "# Half of the weights are zero.\nweights: {kind: sparse, sparsity: 0.5}\n")
+    assert house.written == 1
+    assert " half," in house.run("help", "precision")
+    assert "1 compressions" in house.run("plan", *TINY, "precision=half")
+
+
+def test_one_more_chip_is_one_file(house, tmp_path):
+    """Rules and limits follow from its family, also from one that ends in a letter; its estimate from its own rate."""
+    table = "ane_sweep/placement/data/chips.json"
+    house.replace(table, '  {"chip": "a12"', CHIP + '  {"chip": "a12"')
+    house.replace(table, '"devices": {', '"devices": {\n  "m9": ["mac_mini_m9"],')
+    assert house.written == 1
+    assert "m9        mac_mini_m9" in house.run("devices")
+    said = house.run("lint", str(conv_chain(tmp_path / "m.mlpackage", 8)), "--chip", "Mac-mini M9")
+    assert "16 ANE, 0 GPU, 0 CPU of 16" in said and "estimated from m9: 12 TFLOP/s" in said
+
+
+def test_one_more_plot_is_one_module_and_its_place_in_the_report(house):
+    document = "ane_sweep/report/document.py"
+    house.write("ane_sweep/report/numbers.py", PLOT)
+    house.replace(document, "    off_ane,\n", "    numbers,\n    off_ane,\n")
+    house.replace(document, "beside.section(sweep", "numbers.section(sweep.cells), beside.section(sweep")
+    assert house.written == 2
+    said = house.run("-c", DRAWN, str(Path(__file__).parent), start=("-P",))
+    assert said.startswith("True ['figures/") and said.endswith("-their-numbers.svg']\n")
+
+
+def test_one_more_benchmark_is_one_module(house):
+    shutil.copytree(
+        Path(__file__).parent / "bench",
+        house.root / "tests/bench",
+        ignore=shutil.ignore_patterns("kept", "__pycache__"),
+    )
+    house.write("tests/bench/nothing.py", BENCH)
+    assert house.written == 1
+    assert "nothing: how long nothing takes" in house.run("nothing", start=("-P", "-m", "tests.bench"))
 
 
 def modules() -> list[Path]:

@@ -56,7 +56,7 @@ class Chip:
 
     @property
     def generation(self) -> int:
-        return int(self.family[1:])
+        return int(re.sub(r"\D", "", self.family))  # H18G is an H18
 
     @property
     def is_calibrated(self) -> bool:

@@ -122,7 +122,8 @@ def defaults() -> dict[str, object]:
 
 def _describe(key: str, defaults: dict[str, object]) -> list[str]:
     entry, default = schema.KEYS[key], json.dumps(defaults[key]).replace('"', "")
-    choices = f"{', '.join(map(str, entry.choices))}; " if entry.choices else ""
+    listed = values(key) if key == "runtime" else entry.choices
+    choices = f"{', '.join(map(str, listed))}; " if listed else ""
     return _wrapped(f"  {key:<22} {entry.help} ({choices}default: {default})")
 
 

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from ane_sweep.bridge import stages
+from ane_sweep.bridge.rewrites import plain_values
 from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner import config, options, schema
@@ -167,7 +168,9 @@ def test_pairs_of_unequal_length_are_refused(tmp_path):
 
 def test_every_shipped_key_is_in_the_table_and_every_name_is_its_files():
     shipped = (
-        yaml.safe_load((conf_dir() / "config.yaml").read_text()) | {"limits": stages.limits()} | asdict(RunSettings())
+        {**plain_values(), **yaml.safe_load((conf_dir() / "config.yaml").read_text())}
+        | {"limits": stages.limits()}
+        | asdict(RunSettings())
     )
     names = {
         name

@@ -9,7 +9,7 @@ from tiny import ONCE
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
 from ane_sweep.planner import checkpoints, checks, config, plan
-from ane_sweep.worker.params import RuntimeParams
+from ane_sweep.worker.params import Params, RuntimeParams
 
 MATRICES = (
     ("runtime=coreml,reference,torch_eager", "precision=fp16,p4,mixed4,w8a8,fp16_softmax_fp32", "throughput=10"),
@@ -48,9 +48,10 @@ def sent(monkeypatch) -> dict[str, list[Task]]:
     return found
 
 
-def list_fields(stage: str) -> set[str]:
-    module = importlib.import_module(f"ane_sweep.worker.stages.{stage}")
-    return set(getattr(module, "Params", RuntimeParams).__struct_fields__)
+def find_params(stage: str, tasks: list[Task]) -> type[Params]:
+    """Return the type that a stage reads its params as: its own, the runtimes' if it runs a program, or none."""
+    plain = RuntimeParams if any("runtime" in task.params for task in tasks) else Params
+    return getattr(importlib.import_module(f"ane_sweep.worker.stages.{stage}"), "Params", plain)
 
 
 def test_every_key_that_is_sent_is_a_field_and_every_field_is_sent(sent):
@@ -58,7 +59,7 @@ def test_every_key_that_is_sent_is_a_field_and_every_field_is_sent(sent):
     wrong = {}
     for stage, tasks in sent.items():
         keys = {key for task in tasks for key in task.params} - {OPTIONS}
-        fields = list_fields(stage)
+        fields = set(find_params(stage, tasks).__struct_fields__)
         idle = ELSEWHERE | RUNS_ELSEWHERE.get(stage, set())
         wrong[f"sent by the planner, not in Params of worker/stages/{stage}.py"] = keys - fields
         wrong[f"in Params of worker/stages/{stage}.py, sent by nobody"] = fields - keys - idle
@@ -67,6 +68,5 @@ def test_every_key_that_is_sent_is_a_field_and_every_field_is_sent(sent):
 
 def test_the_params_of_every_planned_task_can_be_read(sent):
     for stage, tasks in sent.items():
-        module = importlib.import_module(f"ane_sweep.worker.stages.{stage}")
         for task in tasks:
-            getattr(module, "Params", RuntimeParams).read(task.params)
+            find_params(stage, tasks).read(task.params)

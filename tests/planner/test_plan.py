@@ -7,7 +7,7 @@ from tiny import ONCE
 
 from ane_sweep.bridge.axes import TARGETS
 from ane_sweep.bridge.plan import Plan
-from ane_sweep.bridge.runtimes import cannot
+from ane_sweep.bridge.runtimes import RUNTIMES, cannot
 from ane_sweep.bridge.task import Task
 from ane_sweep.errors import ConfigError
 from ane_sweep.machine import nvidia
@@ -45,9 +45,19 @@ def test_the_issues_24_cells_are_15_shared_tasks_of_work():
         "compute_units=all,cpu_only,cpu_and_gpu,cpu_and_ne", "runtime=reference",
     )  # fmt: skip
     assert len(made.cells) == 24
-    assert counts(made) == {
+    assert counts(made).items() >= {
         "reference": 1, "convert": 2, "predict": 24, "compile": 6, "place": 24, "score": 6, "latency": 6, "chunk": 4,
-    }  # fmt: skip
+    }.items()  # fmt: skip
+    assert not counts(made).keys() & {
+        "fetch",
+        "adopt",
+        "calibrate",
+        "compress",
+        "pieces",
+        "load",
+        "evaluate",
+        "evidence",
+    }
     assert all(task.unavailable for task in made.tasks.values() if task.stage in ("compile", "place"))
 
 
@@ -69,12 +79,14 @@ def test_torch_eager_needs_no_conversion_and_shares_across_chunks_precision_targ
         "precision=fp16,fp32",
         "target=iOS16,iOS18",
     )
-    assert counts(made) == {"reference": 1, "score": 1, "latency": 1}
+    assert counts(made).items() >= {"reference": 1, "score": 1, "latency": 1}.items()
+    assert not counts(made).keys() & {"convert", "compress", "chunk", "predict", "compile", "place"}
 
 
 def test_options_of_the_conversion_are_nothing_to_torch_eager():
     made = planned("-m", "model=tiny-gpt2", "weights=random", "runtime=torch_eager", "norm=fp16,fp32", "head=last,all")
-    assert counts(made) == {"reference": 2, "score": 2, "latency": 2}
+    assert counts(made).items() >= {"reference": 2, "score": 2, "latency": 2}.items()
+    assert not counts(made).keys() & {"convert", "compress", "chunk", "predict", "compile", "place"}
 
 
 def test_macos_and_ios_names_of_one_opset_share_a_conversion():
@@ -227,9 +239,7 @@ def test_core_ml_off_macos_is_refused():
 
 
 def test_unknown_runtime_lists_the_known_ones():
-    with pytest.raises(
-        ConfigError, match="runtime=tpu: unknown; choices: auto, coreml, reference, reference_cuda, torch_eager"
-    ):
+    with pytest.raises(ConfigError, match=rf"runtime=tpu: unknown; choices: auto, {', '.join(RUNTIMES)}"):
         planned("model=tiny-gpt2", "weights=random", "runtime=tpu")
 
 

@@ -39,6 +39,11 @@ PARAMS = {
     ): "2a731ee94f358fc28a390ffeb040eec7257e35aff46ec90d7fc06f7a56d7257b",
 }
 
+THEN = {  # the stages when the digests were written down: one more stage is one more task
+    "fetch", "reference", "examples", "adopt", "convert", "calibrate", "compress", "chunk", "pieces", "predict", "compile",
+    "place", "load", "score", "evaluate", "latency", "throughput", "evidence",
+}  # fmt: skip
+
 
 def without_host(params: object) -> object:
     """Leave out what this machine says of itself."""
@@ -50,5 +55,6 @@ def without_host(params: object) -> object:
 
 @pytest.mark.parametrize("words", PARAMS)
 def test_the_parameters_that_enter_keys_are_those_of_earlier_versions(words):
-    tasks = [(task.stage, without_host(task.params), sorted(task.inputs)) for task in planned(*words).tasks.values()]
+    made = [task for task in planned(*words).tasks.values() if task.stage in THEN]
+    tasks = [(task.stage, without_host(task.params), sorted(task.inputs)) for task in made]
     assert digest(tasks) == PARAMS[words]

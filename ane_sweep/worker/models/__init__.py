@@ -4,11 +4,11 @@ A family `models/<family>.py` holds
 
     VARIANTS = {"original": fn, "split_einsum": fn}   a literal dict; bridge/families.py reads its keys without importing
     fn(model, state, seq_len, options) -> Module      eval mode, fp32; graph inputs in, tuple of outputs out
-    skeleton(model) -> torch.nn.Module                the Hugging Face module itself, built on the meta device
+    skeleton(model) -> torch.nn.Module                the module whose parameters are the weights: Hugging Face's, or one's own
     ports(model, seq_len, options) -> Ports           names, shapes and dtypes of the graph's inputs and outputs
     SERVES = Serves(...)                              optional: the checkpoints of transformers that it takes
     RENAMED                                           optional: (pattern in a checkpoint's name, the module's) pairs
-    IGNORED                                           patterns of checkpoint tensors that this family has no use for
+    IGNORED                                           optional: patterns of checkpoint tensors that this family has no use for
 
 `options` are those of bridge/building.py, optional; decoders and encoders of a known shape are one `Family` of names, see
 `_decoder.py` and `_encoder.py`. `model` is {"family", "task", "arch"}; `state` maps Hugging Face tensor names to fp32

@@ -64,8 +64,9 @@ def build_filled(build: Callable[[], M], state: dict[str, torch.Tensor]) -> M:
 
 
 def tie_weights(module: Dynamic) -> None:
-    """Let parameters that are tied in this architecture share one tensor."""
-    module.tie_weights()
+    """Let parameters that are tied in this architecture share one tensor. A plain torch module ties none."""
+    if hasattr(module, "tie_weights"):
+        module.tie_weights()
 
 
 def make_additive_mask(attention_mask: torch.Tensor) -> torch.Tensor:

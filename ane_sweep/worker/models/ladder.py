@@ -21,7 +21,6 @@ from ane_sweep.worker.models import _ane, _hf
 from ane_sweep.worker.models._ports import NUMBERS, Port, Ports, Seeded
 from ane_sweep.worker.models._types import Model
 
-IGNORED = ()
 EPS = 1e-5
 ZEROS = Seeded(0.0, 0.0, tiled=False)
 _SIDES = ("encoder", "decoder")
@@ -49,7 +48,6 @@ class LadderWeights(nn.Module):
     """The parameters, as linear layers."""
 
     base_model_prefix = "transformer"
-    all_tied_weights_keys: dict[str, str] = {}
 
     def __init__(self, arch: dict[str, int]):
         super().__init__()
@@ -57,9 +55,6 @@ class LadderWeights(nn.Module):
         self.encoder = nn.ModuleList([LayerWeights(*sizes, False) for _ in range(arch["nb_enc_layers"])])
         self.decoder = nn.ModuleList([LayerWeights(*sizes, True) for _ in range(arch["nb_dec_layers"])])
         self.norm = nn.LayerNorm(arch["embed_dim"], EPS)
-
-    def tie_weights(self) -> None:
-        """Do nothing: no weights are tied."""
 
 
 def skeleton(model: Model) -> nn.Module:

@@ -16,23 +16,15 @@ from ane_sweep.worker.models import _hf
 from ane_sweep.worker.models._ports import Port, Ports
 from ane_sweep.worker.models._types import Model
 
-IGNORED = ()
-
 
 class ProbeWeights(nn.Module):
     """The parameters, as linear layers."""
-
-    base_model_prefix = "probe"
-    all_tied_weights_keys: dict[str, str] = {}
 
     def __init__(self, arch: dict[str, int]):
         super().__init__()
         width, wide = arch["hidden_size"], arch["intermediate_size"]
         self.up = nn.ModuleList([nn.Linear(width, wide) for _ in range(arch["num_hidden_layers"])])
         self.down = nn.ModuleList([nn.Linear(wide, width) for _ in range(arch["num_hidden_layers"])])
-
-    def tie_weights(self) -> None:
-        """Do nothing: no weights are tied."""
 
 
 def skeleton(model: Model) -> nn.Module:

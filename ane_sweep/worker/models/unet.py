@@ -21,7 +21,6 @@ from ane_sweep.worker.models import _ane, _hf
 from ane_sweep.worker.models._ports import NUMBERS, Port, Ports, Seeded
 from ane_sweep.worker.models._types import Dynamic, Model
 
-IGNORED = ()
 ROWS, WORDS = 2, 77
 STEPS = Seeded(0.0, 999.0, tiled=False)
 PART = 512  # queries at once
@@ -42,8 +41,6 @@ def skeleton(model: Model) -> nn.Module:
     module: Any = diffusers.UNet2DConditionModel
     module = module(**arch)
     module.set_attn_processor(AttnProcessor())
-    module.tie_weights = lambda: None
-    module.all_tied_weights_keys = {}
     return module
 
 

@@ -200,17 +200,16 @@ def _unpickle(path: Path) -> dict[str, torch.Tensor]:
 def _match_names(wanted: dict[str, tuple[int, ...]], source: Tensors, model: Model) -> dict[str, str]:
     """Return the checkpoint's name of each parameter. Raises WeightsError naming a few of those that do not fit."""
     module: Dynamic = build_meta_skeleton(model)
-    tied = {alias: target for alias, target in module.all_tied_weights_keys.items() if target in wanted}
+    all_tied = getattr(module, "all_tied_weights_keys", {})
+    tied = {alias: target for alias, target in all_tied.items() if target in wanted}
+    prefix = f"{getattr(module, 'base_model_prefix', '')}."
     family = models.get(model["family"])
-    ignored, renamed = family.IGNORED, getattr(family, "RENAMED", ())
+    ignored, renamed = (getattr(family, name, ()) for name in ("IGNORED", "RENAMED"))
     found: dict[str, str] = {}
     aliases: dict[str, str] = {}
     unexpected = []
     for name in source.shapes:
-        target = next(
-            (s for s in _list_spellings(name, f"{module.base_model_prefix}.", renamed) if s in wanted or s in tied),
-            None,
-        )
+        target = next((s for s in _list_spellings(name, prefix, renamed) if s in wanted or s in tied), None)
         if target in tied:
             aliases[tied[target]] = name
         elif target is not None:

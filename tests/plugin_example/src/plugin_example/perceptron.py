@@ -8,22 +8,14 @@ from torch import nn
 from ane_sweep.worker.models import _hf
 from ane_sweep.worker.models._ports import Port, Ports
 
-IGNORED = ()
-
 
 class Layers(nn.Module):
     """The parameters, as a checkpoint names them."""
-
-    base_model_prefix = "perceptron"
-    all_tied_weights_keys: dict[str, str] = {}
 
     def __init__(self, arch: dict[str, Any]):
         super().__init__()
         width = arch["hidden_size"]
         self.layers = nn.ModuleList([nn.Linear(width, width) for _ in range(arch["num_hidden_layers"])])
-
-    def tie_weights(self) -> None:
-        """Nothing is tied."""
 
 
 def skeleton(model: dict[str, Any]) -> nn.Module:
