@@ -32,12 +32,37 @@ def read_structure(spec: Model_pb2.Model) -> object:
     """Return the MLModelStructure of a model; pipelines hold the structures of their parts, other kinds None."""
     from coremltools.models import compute_plan as cp
 
+    def named(values: Iterable[MIL_pb2.NamedValueType]) -> list[object]:
+        kind = cp.MLModelStructureProgramValueType()
+        return [cp.MLModelStructureProgramNamedValueType(value.name, kind) for value in values]
+
+    def argument(proto: MIL_pb2.Argument) -> object:
+        bindings = [
+            cp.MLModelStructureProgramBinding(binding.name, None)
+            if binding.WhichOneof("binding") == "name"
+            else cp.MLModelStructureProgramBinding(None, cp.MLModelStructureProgramValue())
+            for binding in proto.arguments
+        ]
+        return cp.MLModelStructureProgramArgument(bindings)
+
+    def block(function: str, proto: MIL_pb2.Block) -> object:
+        operations = []
+        for one in proto.operations:
+            inputs = {name: argument(value) for name, value in graph.in_order(one.inputs)}
+            key = OperationKey(function, one.outputs[0].name if one.outputs else "")
+            nested, proxy = (
+                [block(function, inner) for inner in one.blocks],
+                _MLModelStructureProgramOperationProxy(key),
+            )
+            operations.append(cp.MLModelStructureProgramOperation(inputs, one.type, named(one.outputs), nested, proxy))
+        return cp.MLModelStructureProgramBlock(named(proto.inputs), operations, list(proto.outputs))
+
     kind = spec.WhichOneof("Type")
     if kind == "mlProgram":
         functions = {}
         for name, function in sorted(spec.mlProgram.functions.items()):
-            block = _block(name, function.block_specializations[function.opset])
-            functions[name] = cp.MLModelStructureProgramFunction(_named(function.inputs), block)
+            body = block(name, function.block_specializations[function.opset])
+            functions[name] = cp.MLModelStructureProgramFunction(named(function.inputs), body)
         return cp.MLModelStructure(None, cp.MLModelStructureProgram(functions), None)
     if kind in ("pipeline", "pipelineClassifier", "pipelineRegressor"):
         pipeline = spec.pipeline if kind == "pipeline" else getattr(spec, kind).pipeline
@@ -45,37 +70,3 @@ def read_structure(spec: Model_pb2.Model) -> object:
         parts = [(name, read_structure(model)) for name, model in zip(names, pipeline.models)]
         return cp.MLModelStructure(None, None, cp.MLModelStructurePipeline(parts))
     return cp.MLModelStructure(None, None, None)
-
-
-def _block(function: str, block: MIL_pb2.Block) -> object:
-    from coremltools.models import compute_plan as cp
-
-    operations = []
-    for proto in block.operations:
-        inputs = {name: _argument(argument) for name, argument in graph.in_order(proto.inputs)}
-        proxy = _MLModelStructureProgramOperationProxy(
-            OperationKey(function, proto.outputs[0].name if proto.outputs else "")
-        )
-        nested = [_block(function, inner) for inner in proto.blocks]
-        outputs = _named(proto.outputs)
-        operations.append(cp.MLModelStructureProgramOperation(inputs, proto.type, outputs, nested, proxy))
-    return cp.MLModelStructureProgramBlock(_named(block.inputs), operations, list(block.outputs))
-
-
-def _argument(argument: MIL_pb2.Argument) -> object:
-    from coremltools.models import compute_plan as cp
-
-    bindings = [
-        cp.MLModelStructureProgramBinding(binding.name, None)
-        if binding.WhichOneof("binding") == "name"
-        else cp.MLModelStructureProgramBinding(None, cp.MLModelStructureProgramValue())
-        for binding in argument.arguments
-    ]
-    return cp.MLModelStructureProgramArgument(bindings)
-
-
-def _named(values: Iterable[MIL_pb2.NamedValueType]) -> list[object]:
-    from coremltools.models import compute_plan as cp
-
-    kind = cp.MLModelStructureProgramValueType()
-    return [cp.MLModelStructureProgramNamedValueType(value.name, kind) for value in values]

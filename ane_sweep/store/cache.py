@@ -213,7 +213,8 @@ class Store:
                     disk.remove_entry(tmp, owner.name)
                     removed += [owner] if is_folder else []
         for path in (self.root / "locks").glob("*-*.lock"):  # named after keys
-            locks.drop(path)
+            if (lock := locks.tried(path, create=False)) is not None:
+                lock.close(delete=True)
         return removed
 
     def prune(self, max_bytes: int | None = None, older_than_days: float | None = None) -> list[Path]:
@@ -285,10 +286,8 @@ def _is_alive(owner: Path) -> bool:
         lock = locks.Lock(owner / _ALIVE, create=False)
     except OSError:
         return False
-    try:
+    with contextlib.closing(lock):
         return not lock.attempt()
-    finally:
-        lock.close()
 
 
 def _entries(root: Path) -> Iterator[tuple[float, int, Path]]:
