@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -22,9 +22,6 @@ from ane_sweep.fleet.link import Client
 from ane_sweep.machine import apple, host, memory
 from ane_sweep.outward import mask_credentials
 from ane_sweep.terminal import say
-
-if TYPE_CHECKING:
-    from distributed import Scheduler
 
 # Set by `fleet worker` for the process that it starts.
 NAME_VARIABLE, CHIP_VARIABLE, MEMORY_VARIABLE = "ANE_SWEEP_WORKER", "ANE_SWEEP_WORKER_CHIP", "ANE_SWEEP_WORKER_MEMORY"
@@ -145,7 +142,7 @@ def read_activity(client: Client) -> Activity:
     return work
 
 
-def report_activity(dask_scheduler: "Scheduler") -> dict[str, object]:
+def report_activity(dask_scheduler: Any) -> dict[str, object]:
     """Return an Activity as JSON values. The scheduler calls this function by its name."""
     workers = dask_scheduler.workers.values()
     running = {str(one.name): [str(task.key) for task in one.executing if task in one.processing] for one in workers}

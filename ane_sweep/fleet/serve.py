@@ -87,6 +87,8 @@ async def _serve(request: Request) -> int:
 
 def _server(request: Request) -> Server:
     package = link.distributed()
+    from distributed import Scheduler, Worker
+
     if request.scheduler is not None:
         request.host = package.utils.get_ip(address.host_and_port(request.scheduler)[0])
     host = f"[{request.host}]" if ":" in request.host else request.host
@@ -98,7 +100,7 @@ def _server(request: Request) -> Server:
             "resources": request.resources, "memory_limit": 0, "local_directory": request.scratch,
             "startup_information": {members.FACTS: lambda _: members.facts()},
         }  # fmt: skip
-    kind = package.Scheduler if request.scheduler is None else package.Worker
+    kind = Scheduler if request.scheduler is None else Worker
     one_port = type(f"OnePort{kind.__name__}", (kind,), {"start_http_server": lambda *_, **__: None})
     server: Server = one_port(**options)
     return server

@@ -18,6 +18,7 @@ from ane_sweep import __version__
 from ane_sweep.machine import apple, stand_in, tools
 
 TOOLS = ("torch", "coremltools", "transformers", "numpy")
+_GIT_S = 3.0  # a sweep does not wait for a large repository on a slow disk
 _STABLE = ("system", "machine", "chip", "cores", "memory_bytes", "os_version", "os_build")
 
 
@@ -149,3 +150,19 @@ def low_power() -> bool | None:
         return found[1] == "1" if found else None
     profile = _read("/sys/firmware/acpi/platform_profile")
     return None if profile is None else profile == "low-power"
+
+
+def checkout(folder: Path) -> dict[str, object] | None:
+    """Return {"commit": hash, "dirty": True if tracked files differ from it} of the git checkout that a folder lies in.
+
+    None where there is no git, checkout or commit.
+    """
+    text = tools.text(
+        "git", "--no-optional-locks", "-C", str(folder), "status", "--porcelain=v2", "--branch", "--untracked-files=no",
+        timeout_s=_GIT_S,
+    )  # fmt: skip
+    lines = (text or "").splitlines()
+    commit = next((line.split()[2] for line in lines if line.startswith("# branch.oid ")), "(initial)")
+    if commit == "(initial)":
+        return None
+    return {"commit": commit, "dirty": any(not line.startswith("#") for line in lines)}

@@ -145,9 +145,6 @@ class SchedulerConnection:
             self._fits[key] = any(worker.fits(needed) for worker in self.workers)
         return self._fits[key]
 
-    def describe_workers(self) -> str:
-        return ", ".join(sorted(worker.name for worker in self.workers)) or "none"
-
     def drop(self, key: str) -> None:
         with contextlib.suppress(Exception):  # if the scheduler is gone, so is the task
             self.session.drop(key)

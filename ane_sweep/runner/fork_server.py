@@ -78,26 +78,18 @@ class ServerLost(OSError):
 
 
 class ForkedProcess:
-    """A task's process with the interface of `subprocess.Popen`. Its fork server reaps it, being its parent."""
-
-    stdin = None
+    """A task's process that a fork server started. The server reaps it, being its parent."""
 
     def __init__(self, pid: int, server: "ForkServer"):
-        self.pid, self._server = pid, server
-        self.returncode: int | None = None
+        self.pid, self.server = pid, server
 
     def reap(self) -> tuple[int | None, int]:
         """Return (exit code, peak bytes) of a process that has ended; (None, 0) if its server is gone."""
         try:
-            reply = self._server.ask({"reap": self.pid})
+            reply = self.server.ask({"reap": self.pid})
         except ServerLost:
             return None, 0
         return os.waitstatus_to_exitcode(reply.status), reply.peak_bytes
-
-    @property
-    def is_orphaned(self) -> bool:
-        """True if the process died because its fork server did."""
-        return self._server.gone
 
 
 class ForkServer:

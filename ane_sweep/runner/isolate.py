@@ -117,7 +117,7 @@ class _Run:
             raise Interrupted(f"the sweep is being stopped; {task.stage} was killed and left no result")
         result = TaskResult.read(task.result)
         if result is None or (result.stage, result.key) != (task.stage, task.key):  # none, damaged, or of another task
-            if child.ended_by is None and isinstance(child.process, ForkedProcess) and child.process.is_orphaned:
+            if child.ended_by is None and isinstance(child.process, ForkedProcess) and child.process.server.gone:
                 return None
             processes.end_all_with("TMPDIR", task.tmp)
             tail, ran_out = autopsy.read_tail(self.folder / STDERR), processes.oom_kills() > ooms

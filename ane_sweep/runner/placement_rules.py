@@ -75,13 +75,10 @@ class PlacementRules:
         self._programs[name] += 1
         self.bound[program] = name
 
-    def exclude(self, task: Task, name: str, reason: str) -> None:
-        """Never give a task, or a bound task's program, to a worker again."""
+    def exclude(self, task: Task, name: str, reason: str) -> str:
+        """Never give a task, or a bound task's program, to a worker again. Return the reasons of all that are excluded."""
         self.excluded[_subject(task)][name] = reason
         self._refusals[name] += 1
-
-    def describe_refusals(self, task: Task) -> str:
-        """Return the reasons why each excluded worker cannot do a task."""
         return "; ".join(dict.fromkeys(self.excluded[_subject(task)].values()))
 
     def find_substitute(self, task: Task, workers: Iterable[FleetWorker]) -> str | None:

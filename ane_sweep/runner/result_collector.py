@@ -55,6 +55,13 @@ class MachineTally:
         plain: dict[str, dict[str, object]] = msgspec.to_builtins(dict(self._shares))
         return plain
 
+    def add(self, name: str | None, *, lost: int = 0, moved: int = 0) -> None:
+        """Count a task that a machine began and did not end, or a program that another one times; None: no machine began it."""
+        if name is not None:
+            with self._lock:
+                self._shares[name].lost += lost
+                self._shares[name].moved += moved
+
     def add_task(self, name: str, host: Mapping[str, object], seconds: float) -> None:
         """Count a task that a machine has done."""
         with self._lock:
@@ -64,17 +71,6 @@ class MachineTally:
             chip = host.get("declared_chip") or host.get("chip")
             share.chip = None if chip is None else str(chip)
             share.os = " ".join(str(host[key]) for key in ("os_version", "os_build") if host.get(key))
-
-    def add_loss(self, name: str | None) -> None:
-        """Count a task that a machine began and did not end; None if no machine had begun it."""
-        if name is not None:
-            with self._lock:
-                self._shares[name].lost += 1
-
-    def add_move(self, name: str) -> None:
-        """Count a program that another machine times in place of this one."""
-        with self._lock:
-            self._shares[name].moved += 1
 
 
 @dataclass
@@ -113,7 +109,9 @@ class ResultCollector:
         if task.folders and task.place:  # run here, it would give another machine's figure; the plan refuses such cells
             return Outcome(StageStatus.FAILED, f"{task.stage} needs files that only the machine that sweeps has")
         if STAGES[task.stage].network or task.folders:
-            return self._run_here(task)
+            for key in task.inputs.values():
+                self._pull(self.runner.plan.tasks[key])
+            return replace(self.runner, display=_StartOnly(self.runner.display)).perform(task)
         for key in task.inputs.values():
             if (why := self._share(self.runner.plan.tasks[key])) is not None:
                 return Outcome(StageStatus.FAILED, why)
@@ -194,12 +192,6 @@ class ResultCollector:
             seconds = result.seconds or 0.0
             self.store.record_history(stage=task.stage, work=task.work, seconds=seconds, peak_bytes=result.peak_bytes)
         return outcome
-
-    def _run_here(self, task: Task) -> Outcome:
-        """Run a task that needs the network's caches or files of this machine."""
-        for key in task.inputs.values():
-            self._pull(self.runner.plan.tasks[key])
-        return replace(self.runner, display=_StartOnly(self.runner.display)).perform(task)
 
     def _pull(self, task: Task) -> Path | None:
         if not _is_stored(task) or self.store.lookup(task.stage, task.key) is not None:

@@ -221,7 +221,8 @@ class TaskRunner:
             stage=task.stage,
             key=task.key,
             params=task.params,
-            inputs=task.folders | {role: self._folder(key) for role, key in task.inputs.items()},
+            inputs=task.folders
+            | {role: path for role, key in task.inputs.items() if (path := self.outcomes[key].folder)},
             out=out,
             tmp=folder / "tmp",
             limits=Limits(task.memory_limit(self.budget)),
@@ -245,11 +246,6 @@ class TaskRunner:
             seconds = result.seconds or 0.0
             self.store.record_history(stage=task.stage, work=task.work, seconds=seconds, peak_bytes=result.peak_bytes)
         return outcome
-
-    def _folder(self, key: str) -> Path:
-        folder = self.outcomes[key].folder
-        assert folder is not None  # the input is done: see resolve_without_running
-        return folder
 
     def _outcome(self, result: TaskResult, task: Task, out: Path) -> Outcome:
         status = StageStatus(result.status)

@@ -23,7 +23,7 @@ from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.bridge.task import Task, TaskResult
 from ane_sweep.errors import RunNotFound
-from ane_sweep.machine import checkout
+from ane_sweep.machine import host
 from ane_sweep.store import files, locks
 
 SCHEMA = 1
@@ -227,7 +227,7 @@ def _new(out: Path, plan: Plan, command: Sequence[str], settings: RunSettings) -
         finished=None,
         tracking=outward.map_texts(vars(settings.tracking), outward.mask_credentials),
         nightly=settings.nightly.enabled,
-        source=checkout.state(Path.cwd()),
+        source=host.checkout(Path.cwd()),
     )
     return run
 

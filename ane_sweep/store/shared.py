@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
@@ -220,28 +221,23 @@ class Shared:
         for file in (*manifest.listing.files, manifest.listing.result):
             path = aside / file.name
             path.parent.mkdir(parents=True, exist_ok=True)
-            if not self._brought(file, path):
-                return None
+            try:
+                there = self._reach("read", partial(self._remote.get, _blob(file), path, file.bytes), path)
+                if there is None:
+                    return None
+                if there and files.sha256(path) == file.sha256:
+                    continue
+                fault = "holds other bytes" if there else "is missing"
+            except Unfit as error:
+                fault = str(error)
+            with self._mutex:
+                self._bad_files.add(file.sha256)
+            raise Damaged(f"{file.name}, {_blob(file)}, {fault}")
         result = TaskResult.read(aside / RESULT)
         if result is None or (result.stage, result.key, result.status) != (manifest.stage, manifest.key, "ok"):
             raise Damaged(f"its {RESULT} is no result of this task")
         (aside / RESULT).unlink()
         return result
-
-    def _brought(self, file: File, path: Path) -> bool:
-        how = "is missing"
-        try:
-            there = self._reach("read", lambda: self._remote.get(_blob(file), path, file.bytes), path)
-            if there is None:
-                return False
-            if there and files.sha256(path) == file.sha256:
-                return True
-            how = "holds other bytes" if there else how
-        except Unfit as error:
-            how = str(error)
-        with self._mutex:
-            self._bad_files.add(file.sha256)
-        raise Damaged(f"{file.name}, {_blob(file)}, {how}")
 
     def _send(self, mine: Manifest, folder: Path) -> int:
         """Send the files that the store lacks, then the manifest. Return the bytes sent."""

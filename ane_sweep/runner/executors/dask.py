@@ -159,13 +159,13 @@ class DaskExecutor:
         """Try a task again after a lost attempt, or record why not."""
         task, machine = attempt.task, lost.on or attempt.began_on
         self.connection.session.forget(task.key)
-        self.collector.tally.add_loss(machine)
+        self.collector.tally.add(machine, lost=1)
         reason = self.retries.give_up(task, attempt.began_on, lost)
         if lost.on is not None:
-            self.rules.exclude(task, lost.on, lost.reason)
+            refusals = self.rules.exclude(task, lost.on, lost.reason)
             if not self.rules.find_fitting(task, self.connection.workers):
                 reason = f"no other worker fits {task.label}"
-            reason = reason and f"{self.rules.describe_refusals(task)}; {reason}"
+            reason = reason and f"{refusals}; {reason}"
         if reason is not None:
             return self._finish(task, fail(reason))
         if machine is not None:
@@ -189,7 +189,7 @@ class DaskExecutor:
         if (to := self.rules.find_substitute(task, self.connection.workers)) is None:
             return False
         self.display.say(f"{why}: {to}, which is like it, times its programs anew")
-        self.collector.tally.add_move(self.rules.bound[program_of(task)])
+        self.collector.tally.add(self.rules.bound[program_of(task)], moved=1)
         timings = self.rules.move(task, to, self.attempts, self.collector.runner.outcomes)
         for timing in timings:
             if self.attempts.pop(timing.key, None) is not None:
@@ -253,7 +253,8 @@ class DaskExecutor:
     def _describe_need(self, attempt: Attempt) -> str:
         needed = attempt.resources or required_resources(attempt.task, attempt.task.place)
         words = describe_resources(needed, {place.label: place.names for place in self.plan.places.values()})
-        return f"{attempt.task.label}, which needs {words}; workers there: {self.connection.describe_workers()}"
+        workers = ", ".join(sorted(worker.name for worker in self.connection.workers)) or "none"
+        return f"{attempt.task.label}, which needs {words}; workers there: {workers}"
 
     def _reconnect(self, why: str) -> None:
         """Wait for a scheduler that is gone or has forgotten this sweep, then submit all attempts again."""
