@@ -207,7 +207,9 @@ def _write(given: argparse.Namespace) -> int:
                 f"ane-sweep fleet write systemd worker ~/files tls://HOST:{address.PORT} --name m4-a"
             )
     certificates.ensure(_certificates(given), at)
-    path = service.write_unit(kind, user_path(folder), label, _command(given, role, at), given.out / "fleet" / f"{label}.log")
+    path = service.write_unit(
+        kind, user_path(folder), label, _command(given, role, at), given.out / "fleet" / f"{label}.log"
+    )
     then = service.UNIT_STEPS[kind].format(label=label)
     if given.json:
         tell(files=[str(path)], next=then)
