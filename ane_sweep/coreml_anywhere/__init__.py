@@ -15,7 +15,7 @@ prediction of placement, marked as such (plan.py).
     loading.py     a model on the reference runtime; inputs, outputs and errors as coremltools expects them
     compiled.py    `.mlmodelc` folders: the model's own files, beside model.mil
     miltext.py     a program as MIL text
-    structure.py   plan.py   devices.py    answers for MLModelStructure, MLComputePlan and MLComputeDevice
+    plan.py        answers for MLModelStructure, MLComputePlan and MLComputeDevice
 
 Importing this imports neither coremltools nor torch; the functions import torch when they are first used.
 """

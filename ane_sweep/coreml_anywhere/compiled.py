@@ -30,10 +30,7 @@ def create(package: Package) -> Path:
 
     The text is left to `write_text`: a big program takes a second.
     """
-    folder = Path(tempfile.mkdtemp(prefix="ane-sweep-")) / f"{package.path.stem or 'model'}.mlmodelc"
-    folder.mkdir()
-    (folder / MARK_NAME).write_bytes(MARK)
-    (folder / MODEL_NAME).write_bytes(package.spec.SerializeToString())
+    folder = _make_folder(package.path.stem or "model", package.spec.SerializeToString())
     weights = package.model_path.parent / "weights"
     for source in sorted(weights.rglob("*")) if package.path.is_dir() and weights.is_dir() else []:
         if source.is_file():
@@ -43,12 +40,17 @@ def create(package: Package) -> Path:
     return folder
 
 
-def from_memory(spec: bytes, blobs: dict[str, bytes]) -> Path:
-    """Write a model's bytes into such a folder; `blobs` maps names of weight files ("weights/weight.bin") to content."""
-    folder = Path(tempfile.mkdtemp(prefix="ane-sweep-")) / "model.mlmodelc"
+def _make_folder(name: str, spec: bytes) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="ane-sweep-")) / f"{name}.mlmodelc"
     folder.mkdir()
     (folder / MARK_NAME).write_bytes(MARK)
     (folder / MODEL_NAME).write_bytes(spec)
+    return folder
+
+
+def from_memory(spec: bytes, blobs: dict[str, bytes]) -> Path:
+    """Write a model's bytes into such a folder; `blobs` maps names of weight files ("weights/weight.bin") to content."""
+    folder = _make_folder("model", spec)
     for name, content in blobs.items():
         name = name.removeprefix("@model_path/")
         name = name if "/" in name else f"weights/{name}"

@@ -97,10 +97,9 @@ def _replace_copies() -> None:
                 _set(module, proxy, getattr(native, proxy))
     if getattr(sys.modules["coremltools"], "libcoremlpython", None) is not native:
         _set(sys.modules["coremltools"], "libcoremlpython", native)
-    for name, gates in GATES.items():
-        for gate, answer in gates.items():
-            if name in sys.modules:
-                _set(sys.modules[name], gate, answer)
+    for name in GATES.keys() & sys.modules.keys():
+        for gate, answer in GATES[name].items():
+            _set(sys.modules[name], gate, answer)
 
 
 def _restore_copies() -> None:
@@ -121,7 +120,7 @@ def _loaded_modules() -> list[ModuleType]:
     return [
         module
         for name, module in list(sys.modules.items())
-        if module is not None and (name == "coremltools" or name.startswith("coremltools.")) and name != NATIVE
+        if module is not None and name.partition(".")[0] == "coremltools" and name != NATIVE
     ]
 
 
@@ -146,12 +145,9 @@ class AfterImport:
     ) -> ModuleSpec | None:
         if name != self.name:
             return None
-        for finder in sys.meta_path:
-            if finder is not self and (spec := finder.find_spec(name, path, target)) is not None:
-                break
-        else:
-            return None
-        if spec.loader is not None:
+        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next((spec for spec in others if spec is not None), None)
+        if spec is not None and spec.loader is not None:
             run, act = spec.loader.exec_module, self.act
 
             def exec_module(module: ModuleType) -> None:

@@ -78,9 +78,8 @@ class LoadedModel:
         try:
             made = [self.model.predict(data, state) for data in accepted]
         except AneSweepError as error:
-            raise RuntimeError(
-                f"Unable to compute the prediction using ML Program. {error}"
-            ) from error  # Core ML's words
+            # Core ML's words.
+            raise RuntimeError(f"Unable to compute the prediction using ML Program. {error}") from error
         self.predict_ns = time.perf_counter_ns() - start
         return [convert_outputs(outputs) for outputs in made]
 
@@ -98,23 +97,23 @@ ACCEPTED = ("float32", "float64", "int32", "int8")
 
 def convert_inputs(data: Mapping[str, object], names: Iterable[str]) -> dict[str, object]:
     """Return inputs for the runtime, without names that the model lacks, as Core ML does. Raises RuntimeError."""
-    wanted = set(names)
-    return {name: _convert_input(name, value) for name, value in data.items() if name in wanted and value is not None}
-
-
-def _convert_input(name: str, value: object) -> object:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, torch.Tensor):
-        value = value.detach().cpu().numpy()  # coremltools 9.0 does not convert tensors for multifunction models
-        if value.dtype == np.float16:
-            value = value.astype(np.float32)
-    if isinstance(value, np.ndarray) and value.dtype.name not in ACCEPTED:
-        raise RuntimeError(
-            f"input {name!r} is an array of {value.dtype}; Core ML's binding takes {', '.join(ACCEPTED)}: "
-            f"convert it, for instance with .astype(np.{'int32' if value.dtype.kind in 'biu' else 'float32'})"
-        )
-    return value
+    wanted, accepted = set(names), dict[str, object]()
+    for name, value in data.items():
+        if name not in wanted or value is None:
+            continue
+        if isinstance(value, np.generic):
+            value = value.item()
+        if isinstance(value, torch.Tensor):
+            value = value.detach().cpu().numpy()  # coremltools 9.0 does not convert tensors for multifunction models
+            if value.dtype == np.float16:
+                value = value.astype(np.float32)
+        if isinstance(value, np.ndarray) and value.dtype.name not in ACCEPTED:
+            raise RuntimeError(
+                f"input {name!r} is an array of {value.dtype}; Core ML's binding takes {', '.join(ACCEPTED)}: "
+                f"convert it, for instance with .astype(np.{'int32' if value.dtype.kind in 'biu' else 'float32'})"
+            )
+        accepted[name] = value
+    return accepted
 
 
 def check_shape(name: str, shape: tuple[int, ...], feature: FeatureTypes_pb2.ArrayFeatureType) -> None:
@@ -139,12 +138,9 @@ def check_shape(name: str, shape: tuple[int, ...], feature: FeatureTypes_pb2.Arr
 
 def convert_outputs(values: Mapping[str, object]) -> dict[str, object]:
     """Return the outputs as the binding would."""
-    return {name: _convert_output(value) for name, value in values.items()}
-
-
-def _convert_output(value: object) -> object:
-    if not isinstance(value, np.ndarray):
-        return value
-    if value.dtype == np.float16:
-        value = value.astype(np.float32)
-    return value.reshape(1) if value.ndim == 0 else value
+    made = dict(values)
+    for name, value in values.items():
+        if isinstance(value, np.ndarray):
+            value = value.astype(np.float32) if value.dtype == np.float16 else value
+            made[name] = value.reshape(1) if value.ndim == 0 else value
+    return made

@@ -8,19 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ane_sweep import reference
-from ane_sweep.coreml_anywhere import compiled, plan, structure
-from ane_sweep.coreml_anywhere.devices import (
+from ane_sweep.coreml_anywhere import compiled, plan
+from ane_sweep.coreml_anywhere.loading import LoadedModel, as_package, as_runtime_error, convert_outputs
+from ane_sweep.coreml_anywhere.plan import (
     ALLOWED,
+    _MLComputePlanProxy,
     _MLCPUComputeDeviceProxy,
     _MLGPUComputeDeviceProxy,
-    _MLNeuralEngineComputeDeviceProxy,
-    compute_devices,
-)
-from ane_sweep.coreml_anywhere.loading import LoadedModel, as_package, as_runtime_error, convert_outputs
-from ane_sweep.coreml_anywhere.plan import _MLComputePlanProxy
-from ane_sweep.coreml_anywhere.structure import (
     _MLModelStructureNeuralNetworkLayerProxy,
     _MLModelStructureProgramOperationProxy,
+    _MLNeuralEngineComputeDeviceProxy,
+    compute_devices,
 )
 from ane_sweep.reference.model import ModelState
 
@@ -137,7 +135,7 @@ class _MLModelProxy:
     @staticmethod
     def get_model_structure(path: str) -> object:
         with as_runtime_error(f"reading {path}"):
-            return structure.read_structure(compiled.read(Path(path)).spec)
+            return plan.read_structure(compiled.read(Path(path)).spec)
 
     @staticmethod
     def get_compute_plan(path: str, compute_units: str) -> object:

@@ -8,7 +8,6 @@ import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.errors import ConfigError
 from ane_sweep.fleet import address
@@ -18,6 +17,7 @@ VARIABLE = "ANE_SWEEP_FLEET"
 AUTHORITY, CERTIFICATE, KEY = "ca.pem", "fleet.pem", "fleet.key"
 FILES = (AUTHORITY, CERTIFICATE, KEY)
 YEARS = 5
+_ISSUER = "ane-sweep fleet authority"
 _BEFORE = datetime.timedelta(days=2)  # a clock that is behind takes them all the same
 
 
@@ -65,16 +65,6 @@ def make(place: Path) -> list[Path]:
             f"{place} holds {', '.join(there)} already, and machines may trust them: they are left as they are; "
             "`ane-sweep fleet init FOLDER` makes others elsewhere"
         )
-    made = _made()
-    place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for name, content in made.items():
-        descriptor = os.open(place / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-    return [place / name for name in made]
-
-
-def _made() -> dict[str, bytes]:
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
@@ -82,11 +72,14 @@ def _made() -> dict[str, bytes]:
     except ImportError:
         raise ConfigError("fleet init needs cryptography: pip install 'ane-sweep[fleet]'") from None
     now = datetime.datetime.now(datetime.UTC)
+    # The authority's own key is not kept, so that no further certificate can be made that these machines trust.
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ane-sweep fleet authority")])
 
-    def built(subject: x509.Name, public: Any, authority: bool) -> Any:
-        builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(public)
+    def named(text: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
+
+    def certify(subject: str, public: ec.EllipticCurvePublicKey, authority: bool) -> bytes:
+        builder = x509.CertificateBuilder().subject_name(named(subject)).issuer_name(named(_ISSUER)).public_key(public)
         builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - _BEFORE)
         builder = builder.not_valid_after(now + datetime.timedelta(days=365 * YEARS))
         basic = x509.BasicConstraints(ca=authority, path_length=0 if authority else None)
@@ -94,14 +87,18 @@ def _made() -> dict[str, bytes]:
         builder = builder.add_extension(basic, critical=True).add_extension(signer, critical=False)
         builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
         use = x509.KeyUsage(not authority, False, False, False, False, authority, authority, False, False)
-        return builder.add_extension(use, critical=True).sign(authority_key, hashes.SHA256())
+        signed = builder.add_extension(use, critical=True).sign(authority_key, hashes.SHA256())
+        return signed.public_bytes(serialization.Encoding.PEM)
 
-    # The authority's own key is not kept, so that no further certificate can be made that these machines trust.
-    own = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ane-sweep fleet")])
-    form = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    pem = serialization.Encoding.PEM
-    return {
-        AUTHORITY: built(issuer, authority_key.public_key(), True).public_bytes(pem),
-        CERTIFICATE: built(own, key.public_key(), False).public_bytes(pem),
-        KEY: key.private_bytes(pem, *form),
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    made = {
+        AUTHORITY: certify(_ISSUER, authority_key.public_key(), True),
+        CERTIFICATE: certify("ane-sweep fleet", key.public_key(), False),
+        KEY: key.private_bytes(*form),
     }
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for name, content in made.items():
+        descriptor = os.open(place / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+    return [place / name for name in made]

@@ -3,16 +3,19 @@
 import logging
 import socket
 import ssl
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import NotRequired, Protocol, TypedDict, TypeVar
 
 from ane_sweep.bridge.settings import ExecutorSettings
 from ane_sweep.errors import ConfigError
 from ane_sweep.fleet import address, certificates
 
+T = TypeVar("T")
 # Dask's settings in every process of ours: no connection without TLS; the tasks of a lost worker fail at once; no stack
 # sampling while something is timed; and no file is written that our own limits do not know.
-CONFIG: dict[str, Any] = {
+CONFIG: dict[str, object] = {
     "distributed.comm.require-encryption": True,
     "distributed.scheduler.allowed-failures": 0,
     "distributed.scheduler.work-stealing": True,
@@ -32,17 +35,57 @@ class Distrusted(Unreachable):
     """Raised if what answers at an address does not take our certificates, or shows none that we take."""
 
 
-def distributed() -> Any:
+class WorkerInfo(TypedDict):
+    """The part of a worker's entry with the scheduler that is used here; `ane_sweep` holds the facts of a Member."""
+
+    name: object
+    resources: dict[str, float]
+    ane_sweep: NotRequired[str]
+
+
+class Security(Protocol):
+    """The part of distributed.Security that is used here."""
+
+    def get_connection_args(self, role: str) -> dict[str, ssl.SSLContext]: ...
+
+
+class Future(Protocol):
+    """The part of distributed.Future that is used here."""
+
+    status: str
+
+    def result(self, timeout: float | None = None) -> str: ...
+    def exception(self) -> BaseException | None: ...
+    def cancel(self, reason: str | None = None) -> None: ...
+    def add_done_callback(self, fn: Callable[["Future"], None]) -> None: ...
+
+
+class Client(Protocol):
+    """The part of distributed.Client that is used here."""
+
+    status: str
+
+    def __enter__(self) -> "Client": ...
+    def __exit__(self, *_: object) -> None: ...
+    def close(self, timeout: float) -> None: ...
+    def run(self, function: Callable[[str], None], *args: str, workers: list[str], on_error: str) -> object: ...
+    def run_on_scheduler(self, function: Callable[..., T]) -> T: ...
+    def scheduler_info(self, n_workers: int) -> dict[str, dict[str, WorkerInfo]]: ...
+    def submit(self, function: Callable[[str], str], text: str, **options: object) -> Future: ...
+    def subscribe_topic(self, topic: str, handler: Callable[[tuple[float, dict[str, str]]], None]) -> None: ...
+
+
+def distributed() -> ModuleType:
     """Return the package `distributed`, configured for a fleet. Raises ConfigError if it is not installed."""
     try:
         import dask
-        import distributed as found
+        import distributed as package
     except ImportError:
         raise ConfigError("executor=dask needs distributed: pip install 'ane-sweep[fleet]'") from None
     dask.config.set(CONFIG)
     for name in ("distributed", "distributed.client", "distributed.core", "distributed.comm"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is said by us
-    return found
+    return package
 
 
 def report_start(topic: str, key: str, machine: str) -> None:
@@ -56,17 +99,16 @@ def report_start(topic: str, key: str, machine: str) -> None:
     worker.log_event(topic, {"key": key, "name": worker.get_current_task(), "machine": machine})
 
 
-def security(place: Path) -> Any:
+def security(place: Path) -> Security:
     """Return what every connection of a fleet is made with. Raises ConfigError without certificates."""
     if problem := certificates.missing(place):
         raise ConfigError(problem)
-    files = {name: str(place / name) for name in certificates.FILES}
-    roles = {
-        f"tls_{role}_{what}": files[name]
-        for role in ("client", "scheduler", "worker")
-        for what, name in (("cert", certificates.CERTIFICATE), ("key", certificates.KEY))
-    }
-    return distributed().Security(tls_ca_file=files[certificates.AUTHORITY], require_encryption=True, **roles)
+    files = {"ca_file": certificates.AUTHORITY}
+    for role in ("client", "scheduler", "worker"):
+        files |= {f"{role}_cert": certificates.CERTIFICATE, f"{role}_key": certificates.KEY}
+    options = {f"tls_{what}": str(place / name) for what, name in files.items()}
+    made: Security = distributed().Security(require_encryption=True, **options)
+    return made
 
 
 def settings(executor: ExecutorSettings) -> tuple[str, Path]:
@@ -84,6 +126,7 @@ def reach(at: str, place: Path, timeout_s: float) -> None:
     A TLS 1.3 server refuses a certificate only after the handshake; a scheduler speaks first, so one byte tells.
     """
     context = security(place).get_connection_args("client")["ssl_context"]
+    same = "every machine of a fleet needs a copy of the same folder"
     try:
         with (
             socket.create_connection(address.host_and_port(at), timeout_s) as plain,
@@ -93,30 +136,27 @@ def reach(at: str, place: Path, timeout_s: float) -> None:
                 raise ConnectionResetError("the connection was closed")
     except (ssl.SSLEOFError, ssl.SSLZeroReturnError):  # a scheduler that is going down
         raise Unreachable(f"{at}: the scheduler there closed the connection") from None
+    except ssl.SSLCertVerificationError as error:
+        trust = f"the scheduler's certificate is not trusted by those in {place} ({error.verify_message})"
+        raise Distrusted(f"{at}: {trust}; {same}") from None
     except ssl.SSLError as error:
-        raise Distrusted(f"{at}: {_distrust(error, place)}") from None
+        why = "what answers there does not speak TLS; `ane-sweep fleet scheduler` starts a scheduler that does"
+        if "ALERT" in (alert := error.reason or ""):
+            alert = alert.lower().replace("_", " ")
+            why = f"the scheduler refuses the certificate in {place} ({alert}); {same}"
+        raise Distrusted(f"{at}: {why}") from None
     except OSError as error:
         why = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
         raise Unreachable(f"{at}: no scheduler answers there ({why}); `ane-sweep fleet scheduler` starts one") from None
 
 
-def _distrust(error: ssl.SSLError, place: Path) -> str:
-    reason = error.reason or ""
-    same = "every machine of a fleet needs a copy of the same folder"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the scheduler's certificate is not trusted by those in {place} ({error.verify_message}); {same}"
-    if "ALERT" in reason:
-        return f"the scheduler refuses the certificate in {place} ({reason.lower().replace('_', ' ')}); {same}"
-    return "what answers there does not speak TLS; `ane-sweep fleet scheduler` starts a scheduler that does"
-
-
-def connected(at: str, place: Path, timeout_s: float = 5.0) -> Any:
+def connected(at: str, place: Path, timeout_s: float = 5.0) -> Client:
     """Return a client of the scheduler. Raises Unreachable, Distrusted."""
     reach(at, place, timeout_s)
+    options = {"timeout": timeout_s, "set_as_default": False, "heartbeat_interval": "2s"}
     try:
-        return distributed().Client(
-            at, security=security(place), timeout=timeout_s, set_as_default=False, heartbeat_interval="2s"
-        )
+        client: Client = distributed().Client(at, security=security(place), **options)
     except (OSError, TimeoutError) as error:
         why = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
         raise Unreachable(f"{at}: the scheduler there does not answer ({why})") from None
+    return client

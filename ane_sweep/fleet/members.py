@@ -4,10 +4,11 @@ import hashlib
 import json
 import os
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -17,13 +18,14 @@ from ane_sweep.bridge.runtimes import RUNTIMES, cannot, collect_host_facts
 from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.errors import ConfigError
 from ane_sweep.fleet import link
+from ane_sweep.fleet.link import Client
 from ane_sweep.machine import apple, host, memory
 from ane_sweep.outward import mask_credentials
 from ane_sweep.terminal import say
 
 # Set by `fleet worker` for the process that it starts.
 NAME_VARIABLE, CHIP_VARIABLE, MEMORY_VARIABLE = "ANE_SWEEP_WORKER", "ANE_SWEEP_WORKER_CHIP", "ANE_SWEEP_WORKER_MEMORY"
-FACTS = "ane_sweep"  # under which a worker's facts lie with the scheduler
+FACTS: Final = "ane_sweep"  # under which a worker's facts lie with the scheduler
 SAME = ("ane_sweep", "coremltools", "torch", "transformers", "numpy", "code")  # as on the machine that plans
 SILENT_S = 5.0  # a worker that lives is heard from at least every 2 s
 _LOOK_S = 1.0
@@ -35,12 +37,12 @@ class Member(msgspec.Struct):
     name: str
     chip: str
     key: str
-    host: dict[str, Any]
+    host: dict[str, object]
     tools: dict[str, str | None]
     memory_gib: float
     no_coreml: str | None
     cannot: dict[str, str]
-    asked: dict[str, dict[str, Any]]
+    asked: dict[str, dict[str, object]]
     xcode: str | None
     declared: bool = False
 
@@ -57,7 +59,7 @@ def memory_bytes() -> int:
     return memory.memory_budget(float(gib) if gib else None)
 
 
-def fingerprint() -> dict[str, Any]:
+def fingerprint() -> dict[str, object]:
     """Return the facts of this machine now, in the form of a record's `host`."""
     declared = os.environ.get(CHIP_VARIABLE)
     return host.fingerprint() | ({} if declared is None else {"declared_chip": declared})
@@ -92,24 +94,23 @@ def tools() -> dict[str, str | None]:
     return {**host.toolchain(), "code": digest.hexdigest()[:12]}
 
 
-def _digest(value: Any) -> str:
+def _digest(value: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()
 
 
-def list_members(client: Any) -> tuple[list[Member], list[str]]:
+def list_members(client: Client) -> tuple[list[Member], list[str]]:
     """Return (the workers that may take part, by name; why each other worker may not).
 
     Each worker gave its facts to the scheduler when it joined, so a worker that hangs delays nothing.
     """
     members: list[Member] = []
     refused: list[str] = []
-    ours = tools()
     for at, known in client.scheduler_info(n_workers=-1)["workers"].items():
         if (told := known.get(FACTS)) is None:
             refused.append(f"{at}: refused, as `ane-sweep fleet worker` did not start it")
             continue
         member = conversion.decode(told, Member)
-        if differ := describe_differences(member.tools, ours):
+        if differ := describe_differences(member.tools, tools()):
             refused.append(f"{member.name}: refused, as its {differ}: install the same there")
         else:
             members.append(member)
@@ -130,31 +131,25 @@ class Activity(msgspec.Struct):
     silent_s: dict[str, float]
 
 
-def read_activity(client: Any) -> Activity:
-    """Return the work of a fleet now, with readable names of tasks."""
+def read_activity(client: Client) -> Activity:
+    """Return the work of a fleet now. Tasks are named as `convert 3f2a91b4c0de of 20261122-231500`."""
     work = conversion.convert(client.run_on_scheduler(report_activity), Activity)
-    work.running = {name: [_task(key) for key in keys] for name, keys in work.running.items() if keys}
+    parts = {name: [key.split("-") for key in keys] for name, keys in work.running.items() if keys}
+    work.running = {
+        name: [f"{key[0]} {key[1]} of {'-'.join(key[2:4])}" if len(key) > 4 else "-".join(key) for key in keys]
+        for name, keys in parts.items()
+    }
     return work
 
 
-def report_activity(dask_scheduler: Any) -> dict[str, Any]:
+def report_activity(dask_scheduler: Any) -> dict[str, object]:
     """Return an Activity as JSON values. The scheduler calls this function by its name."""
     workers = dask_scheduler.workers.values()
     running = {str(one.name): [str(task.key) for task in one.executing if task in one.processing] for one in workers}
-    given = sum(len(one.processing) for one in workers)
-    unassigned = len(dask_scheduler.unrunnable) + len(dask_scheduler.queued)
-    waiting = unassigned + given - sum(map(len, running.values()))
-    return {
-        "running": running,
-        "waiting": waiting,
-        "silent_s": {str(one.name): time.time() - one.last_seen for one in workers},
-    }
-
-
-def _task(key: str) -> str:
-    """`convert 3f2a91b4c0de of 20261122-231500`, from a task's name with the scheduler."""
-    stage, task, *sweep = key.split("-")
-    return f"{stage} {task} of {'-'.join(sweep[:2])}" if len(sweep) > 2 else key
+    given = sum(len(one.processing) for one in workers) - sum(map(len, running.values()))
+    silent_s = {str(one.name): time.time() - one.last_seen for one in workers}
+    waiting = len(dask_scheduler.unrunnable) + len(dask_scheduler.queued) + given
+    return {"running": running, "waiting": waiting, "silent_s": silent_s}
 
 
 def describe_members(members: Iterable[Member], refused: Sequence[str] = ()) -> str:
@@ -166,12 +161,12 @@ def describe_members(members: Iterable[Member], refused: Sequence[str] = ()) -> 
 def find_place(wanted: str | None, members: Sequence[Member]) -> Place | None:
     """Return the place that measures a cell with that `machine`: the largest group of fitting workers that are alike, or None."""
     named = [one for one in members if one.name == wanted]
-    fitting = named or [one for one in members if wanted in (None, one.chip)]
-    if not fitting:
+    alike: dict[str, list[Member]] = defaultdict(list)
+    for one in named or members:
+        if named or wanted in (None, one.chip):
+            alike[one.key].append(one)
+    if not alike:
         return None
-    alike: dict[str, list[Member]] = {}
-    for one in fitting:
-        alike.setdefault(one.key, []).append(one)
     chosen = max(alike.values(), key=lambda some: (some[0].no_coreml is None, len(some)))
     first = chosen[0]
     return Place(
@@ -179,11 +174,8 @@ def find_place(wanted: str | None, members: Sequence[Member]) -> Place | None:
         key=_digest([first.key, first.name]) if named else first.key,
         names=tuple(one.name for one in chosen),
         host={**first.host, "worker": first.name} if len(chosen) == 1 else first.host,
-        no_coreml=first.no_coreml,
-        cannot=first.cannot,
-        asked=first.asked,
-        xcode=first.xcode,
-    )
+        no_coreml=first.no_coreml, cannot=first.cannot, asked=first.asked, xcode=first.xcode,
+    )  # fmt: skip
 
 
 def host_label(key: str) -> str:
@@ -207,30 +199,24 @@ def find_places(settings: RunSettings, wanted: Collection[str | None], *, wait: 
             f"store={mask_credentials(store)}: it goes to every worker, so it holds no user and no password; fsspec takes those from "
             "each machine's own environment"
         )
-    with link.connected(at, certificates) as client:
-        return _wait_for_places(client, wanted, settings.executor.wait_s if wait else 0)
-
-
-def _wait_for_places(client: Any, wanted: Collection[str | None], wait_s: float) -> Places:
+    wait_s = settings.executor.wait_s if wait else 0
     until, has_warned = time.monotonic() + wait_s, False
-    while True:
-        members, refused = list_members(client)
-        found = {machine: find_place(machine, members) for machine in wanted}
-        lacking = sorted(str(machine or "any") for machine, one in found.items() if one is None)
-        if not lacking or time.monotonic() >= until:
-            break
-        if not has_warned:
-            has_warned = True
-            names = ", ".join(f"machine={name}" for name in lacking)
-            say(
-                f"no worker fits {names}; {describe_members(members, refused)}: waiting up to {wait_s:g} s (executor.wait_s)"
-            )
-        time.sleep(_LOOK_S)
+    with link.connected(at, certificates) as client:
+        while True:
+            members, refused = list_members(client)
+            found = {machine: find_place(machine, members) for machine in wanted}
+            there = describe_members(members, refused)
+            lacking = ", ".join(sorted(f"machine={machine or 'any'}" for machine, one in found.items() if one is None))
+            if not lacking or time.monotonic() >= until:
+                break
+            if not has_warned:
+                has_warned = True
+                say(f"no worker fits {lacking}; {there}: waiting up to {wait_s:g} s (executor.wait_s)")
+            time.sleep(_LOOK_S)
     for line in refused:
         say(f"doubt: worker {line}")
-    return {machine: one or _unfit(machine, members, refused) for machine, one in found.items()}
-
-
-def _unfit(machine: str | None, members: Sequence[Member], refused: Sequence[str]) -> str:
-    wanted = f"machine={machine}: no worker has that chip or name" if machine else "no worker is there"
-    return f"{wanted}; {describe_members(members, refused)}; `ane-sweep fleet worker ADDRESS` on a machine adds it"
+    places: dict[str | None, Place | str] = {}
+    for machine, one in found.items():
+        fault = f"machine={machine}: no worker has that chip or name" if machine else "no worker is there"
+        places[machine] = one or f"{fault}; {there}; `ane-sweep fleet worker ADDRESS` on a machine adds it"
+    return places

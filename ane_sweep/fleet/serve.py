@@ -10,9 +10,10 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import msgspec
 
@@ -41,6 +42,17 @@ class Request(msgspec.Struct):
     scratch: str = ""
 
 
+class Server(Protocol):
+    """The part of distributed's Scheduler and Worker that is used here."""
+
+    address: str
+    listen_address: str
+
+    def start(self) -> Coroutine[None, None, object]: ...
+    def finished(self) -> Coroutine[None, None, object]: ...
+    def close(self, *, reason: str) -> Coroutine[None, None, object]: ...
+
+
 def main(text: str) -> None:
     protect_streams()
     request = conversion.decode(text, Request)
@@ -62,38 +74,36 @@ async def _serve(request: Request) -> int:
     await asyncio.wait([stop, start], return_when=asyncio.FIRST_COMPLETED)
     if start.done():
         await start
-        print(_joined(request, server), flush=True)
+        where = f"the scheduler listens at {server.listen_address}; no other port is open"
+        if request.scheduler is not None:
+            joined = f"worker {request.name} joined {request.scheduler}"
+            where = f"{joined}; it listens at {server.address}, and at no other port"
+        print(where, flush=True)
         await asyncio.wait([stop, asyncio.ensure_future(server.finished())], return_when=asyncio.FIRST_COMPLETED)
     with suppress(Exception):  # whatever Dask says of a connection that is gone
         await server.close(reason="its command ended")
     return OK
 
 
-def _server(request: Request) -> Any:
-    link.distributed()
+def _server(request: Request) -> Server:
+    package = link.distributed()
     from distributed import Scheduler, Worker
-    from distributed.utils import get_ip
 
-    safe = link.security(Path(request.certificates))
     if request.scheduler is not None:
-        request.host = get_ip(address.host_and_port(request.scheduler)[0])
+        request.host = package.utils.get_ip(address.host_and_port(request.scheduler)[0])
     host = f"[{request.host}]" if ":" in request.host else request.host
-    where = {"host": host, "port": request.port, "security": safe, "protocol": "tls", "dashboard": False}
-
-    class OnePortScheduler(Scheduler):
-        def start_http_server(self, *_: Any, **__: Any) -> None:
-            """Start none."""
-
-    class OnePortWorker(Worker):
-        def start_http_server(self, *_: Any, **__: Any) -> None:
-            """Start none."""
-
-    if request.scheduler is None:
-        return OnePortScheduler(**where)
-    return OnePortWorker(
-        request.scheduler, name=request.name, nthreads=request.threads, resources=request.resources, memory_limit=0,
-        local_directory=request.scratch, startup_information={members.FACTS: lambda _: members.facts()}, **where,
-    )  # fmt: skip
+    safe = link.security(Path(request.certificates))
+    options = {"host": host, "port": request.port, "security": safe, "protocol": "tls", "dashboard": False}
+    if request.scheduler is not None:
+        options |= {
+            "scheduler_ip": request.scheduler, "name": request.name, "nthreads": request.threads,
+            "resources": request.resources, "memory_limit": 0, "local_directory": request.scratch,
+            "startup_information": {members.FACTS: lambda _: members.facts()},
+        }  # fmt: skip
+    kind = Scheduler if request.scheduler is None else Worker
+    one_port = type(f"OnePort{kind.__name__}", (kind,), {"start_http_server": lambda *_, **__: None})
+    server: Server = one_port(**options)
+    return server
 
 
 def _watch_stdin(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
@@ -102,12 +112,6 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
     loop.call_soon_threadsafe(ended.set)
     threading.Event().wait(_GRACE_S)
     os._exit(OK)
-
-
-def _joined(request: Request, server: Any) -> str:
-    if request.scheduler is None:
-        return f"the scheduler listens at {server.listeners[0].listen_address}; no other port is open"
-    return f"worker {request.name} joined {request.scheduler}; it listens at {server.address}, and at no other port"
 
 
 def _explain(error: BaseException, request: Request) -> int:

@@ -1,12 +1,16 @@
-"""The long-running commands `ane-sweep fleet scheduler` and `fleet worker`: each starts `serve` and starts it again."""
+"""The long-running commands `ane-sweep fleet scheduler` and `fleet worker`: each starts `serve` and starts it again.
 
+Also the files that keep them running: a user service of systemd, a launch agent of launchd.
+"""
+
+import plistlib
 import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,8 +19,15 @@ from ane_sweep.bridge.protocol import python_environment
 from ane_sweep.errors import ConfigError
 from ane_sweep.fleet import address, link, members
 from ane_sweep.fleet.serve import Request
+from ane_sweep.machine import unit_files
 from ane_sweep.terminal import BAD_CONFIGURATION, say
 
+# What to do with a unit file.
+UNIT_STEPS = {
+    "systemd": "copy it to ~/.config/systemd/user/, then: systemctl --user enable --now {label}.service; "
+    "loginctl enable-linger keeps it running when you are logged out",
+    "launchd": "copy it to ~/Library/LaunchAgents/, then: launchctl bootstrap gui/$(id -u) ~/Library/LaunchAgents/{label}.plist",
+}
 _AGAIN_S = 3.0
 _END_S = 10.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}")
@@ -107,3 +118,35 @@ def admit(at: str, place: Path, name: str) -> None:
         raise link.Unreachable(
             f"{at} has a worker {name} that was last heard from {silent_s:.0f} s ago, and drops it after 60 s"
         )
+
+
+def write_unit(kind: str, folder: Path, label: str, command: Sequence[str], log: Path) -> Path:
+    """Write a unit file of a kind in UNIT_STEPS, and make the folder of its log. Return the file's path. Raises ConfigError.
+
+    systemd  systemd.service(5); its log is the journal's. 130 is how `ane-sweep` ends when it is told to. KillMode=mixed tells
+             the command alone, which ends what it started.
+    launchd  launchd.plist(5). ProcessType Standard: macOS slows background jobs down, timings with them. caffeinate: a Mac that
+             sleeps leaves its fleet.
+    """
+    unit_files.check_words(command)
+    if kind == "systemd":
+        name = f"{label}.service"
+        text = (
+            f"[Unit]\nDescription={label}\n\n[Service]\nEnvironment=PYTHONUNBUFFERED=1\n"
+            f"ExecStart={unit_files.systemd_command(command)}\nRestart=always\nRestartSec=10\nSuccessExitStatus=130\n"
+            "KillMode=mixed\nTimeoutStopSec=20\n\n[Install]\nWantedBy=default.target\n"
+        )
+    else:
+        name, words = f"{label}.plist", ["/usr/bin/caffeinate", "-i", *command]
+        values = {
+            "Label": label,
+            "ProgramArguments": words,
+            "RunAtLoad": True,
+            "KeepAlive": True,
+            "ProcessType": "Standard",
+        }
+        text = plistlib.dumps(values | {"StandardOutPath": str(log), "StandardErrorPath": str(log)}).decode()
+    for place in (folder, log.parent):
+        place.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text, encoding="utf-8")
+    return folder / name

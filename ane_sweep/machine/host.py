@@ -1,5 +1,6 @@
 """The facts of this machine that matter for a figure. No serial numbers, host names or users are read."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -17,6 +18,7 @@ from ane_sweep import __version__
 from ane_sweep.machine import apple, stand_in, tools
 
 TOOLS = ("torch", "coremltools", "transformers", "numpy")
+_GIT_S = 3.0  # a sweep does not wait for a large repository on a slow disk
 _STABLE = ("system", "machine", "chip", "cores", "memory_bytes", "os_version", "os_build")
 
 
@@ -69,14 +71,26 @@ def _version(name: str) -> str | None:
 
 @lru_cache(maxsize=1)
 def _still_json() -> str:
-    mac = sys.platform == "darwin"
-    version, build = _mac_release() if mac else _linux_release()
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count()
+    cores = {"physical": psutil.cpu_count(logical=False), "logical": psutil.cpu_count(), "usable": usable}
+    version: str | None = None
+    if sys.platform == "darwin":
+        chip = _sysctl("machdep.cpu.brand_string")
+        for name, level in (("performance", 0), ("efficiency", 1)):
+            cores[name] = _number(_sysctl(f"hw.perflevel{level}.physicalcpu"))
+        version, build = (tools.text("/usr/bin/sw_vers", f"-{what}") for what in ("productVersion", "buildVersion"))
+    else:
+        model = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", _read("/proc/cpuinfo") or "", re.MULTILINE)
+        chip = model[1].strip() if model else platform.processor() or None
+        with contextlib.suppress(OSError):
+            version = platform.freedesktop_os_release().get("PRETTY_NAME")
+        build = platform.release()
     return json.dumps(
         {
             "system": platform.system(),
             "machine": platform.machine(),
-            "chip": _sysctl("machdep.cpu.brand_string") if mac else _linux_chip(),
-            "cores": _cores(mac),
+            "chip": chip,
+            "cores": cores,
             "memory_bytes": psutil.virtual_memory().total,
             "os_version": version,
             "os_build": build,
@@ -90,39 +104,12 @@ def _still() -> dict[str, Any]:
     return facts
 
 
-def _cores(mac: bool) -> dict[str, int | None]:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count()
-    cores = {"physical": psutil.cpu_count(logical=False), "logical": psutil.cpu_count(), "usable": usable}
-    if mac:
-        cores["performance"] = _number(_sysctl("hw.perflevel0.physicalcpu"))
-        cores["efficiency"] = _number(_sysctl("hw.perflevel1.physicalcpu"))
-    return cores
-
-
 def _sysctl(name: str) -> str | None:
     return tools.text("/usr/sbin/sysctl", "-n", name)
 
 
 def _number(text: str | None) -> int | None:
     return int(text) if text and text.isdigit() else None
-
-
-def _mac_release() -> tuple[str | None, str | None]:
-    return tools.text("/usr/bin/sw_vers", "-productVersion"), tools.text("/usr/bin/sw_vers", "-buildVersion")
-
-
-def _linux_release() -> tuple[str | None, str | None]:
-    try:
-        release = platform.freedesktop_os_release()
-    except OSError:
-        release = {}
-    return release.get("PRETTY_NAME"), platform.release()
-
-
-def _linux_chip() -> str | None:
-    text = _read("/proc/cpuinfo") or ""
-    found = re.search(r"^(?:model name|Model)\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else platform.processor() or None
 
 
 def _read(path: str | Path) -> str | None:
@@ -163,3 +150,19 @@ def low_power() -> bool | None:
         return found[1] == "1" if found else None
     profile = _read("/sys/firmware/acpi/platform_profile")
     return None if profile is None else profile == "low-power"
+
+
+def checkout(folder: Path) -> dict[str, object] | None:
+    """Return {"commit": hash, "dirty": True if tracked files differ from it} of the git checkout that a folder lies in.
+
+    None where there is no git, checkout or commit.
+    """
+    text = tools.text(
+        "git", "--no-optional-locks", "-C", str(folder), "status", "--porcelain=v2", "--branch", "--untracked-files=no",
+        timeout_s=_GIT_S,
+    )  # fmt: skip
+    lines = (text or "").splitlines()
+    commit = next((line.split()[2] for line in lines if line.startswith("# branch.oid ")), "(initial)")
+    if commit == "(initial)":
+        return None
+    return {"commit": commit, "dirty": any(not line.startswith("#") for line in lines)}

@@ -62,19 +62,14 @@ def _sample(block: bytes) -> Sample | None:
         return None
     if seconds <= 0:
         return None
-    places = [plist.get("processor") or {}, plist.get("gpu") or {}]
-    return Sample(
-        seconds, {engine: _milliwatts(places, engine, seconds) for engine in ENGINES}, plist.get("thermal_pressure")
-    )
-
-
-def _milliwatts(places: Sequence[dict[str, float]], engine: str, seconds: float) -> float | None:
-    for place in places:
-        if (energy := place.get(f"{engine}_energy")) is not None:
-            return float(energy) / seconds
-        if (power := place.get(f"{engine}_power")) is not None:
-            return float(power)
-    return None
+    milliwatts: dict[str, float | None] = dict.fromkeys(ENGINES)
+    for engine in ENGINES:
+        for place in (plist.get("gpu") or {}, plist.get("processor") or {}):  # the processor's figures win
+            if (power := place.get(f"{engine}_power")) is not None:
+                milliwatts[engine] = float(power)
+            if (energy := place.get(f"{engine}_energy")) is not None:
+                milliwatts[engine] = float(energy) / seconds
+    return Sample(seconds, milliwatts, plist.get("thermal_pressure"))
 
 
 def unreadable(engine: str, idle: Sequence[Sample], loaded: Sequence[Sample]) -> str | None:

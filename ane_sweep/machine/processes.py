@@ -12,8 +12,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -24,57 +24,44 @@ class ProcessExit:
     """Wait for the end of a child process without polling and without reaping it."""
 
     def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._gone = False
-        self._descriptor: int | None = None
-        self._queue: Any = None
-        self._event: threading.Event | None = None
+        self._gone, self._open = False, contextlib.ExitStack()
+        self._look: Callable[[float | None], object]  # true once the process has ended; waits so many seconds
         if sys.platform != "linux":
-            self._queue = select.kqueue()
-            self._register()
-        else:
+            events = select.kqueue()
+            self._open.callback(events.close)
+            self._look = lambda seconds: events.control(None, 1, seconds)
             try:
-                self._descriptor = os.pidfd_open(pid)
-            except OSError:  # a kernel before 5.3, or a sandbox without the call: a thread blocks in waitid instead
-                self._event = threading.Event()
-                threading.Thread(target=self._block, daemon=True).start()
-
-    def _register(self) -> None:
-        if sys.platform != "linux":
-            event = select.kevent(self._pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
-            try:
-                self._queue.control([event], 0)
+                events.control([select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)], 0)
             except ProcessLookupError:  # ended before we could look
                 self._gone = True
+            return
+        try:
+            descriptor = os.pidfd_open(pid)
+        except OSError:  # a kernel before 5.3, or a sandbox without the call: a thread blocks in waitid instead
+            ended = threading.Event()
+            self._look = ended.wait
 
-    def _block(self) -> None:
-        assert self._event is not None
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
-        self._event.set()
+            def block() -> None:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+                ended.set()
+
+            threading.Thread(target=block, daemon=True).start()
+        else:
+            self._open.callback(os.close, descriptor)
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            self._look = lambda seconds: poll.poll(None if seconds is None else min(seconds * 1000, 2**31 - 1))
 
     def __enter__(self) -> "ProcessExit":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-        if self._queue is not None:
-            self._queue.close()
+        self._open.close()
 
     def wait(self, seconds: float | None) -> bool:
         """Block until the process has ended or `seconds` (None: no end) are over; True when it has ended."""
-        if self._gone:
-            return True
-        if self._event is not None:
-            self._gone = self._event.wait(seconds)
-        elif self._queue is not None:
-            self._gone = bool(self._queue.control(None, 1, seconds))
-        else:
-            assert self._descriptor is not None
-            poll = select.poll()
-            poll.register(self._descriptor, select.POLLIN)
-            self._gone = bool(poll.poll(None if seconds is None else min(seconds * 1000, 2**31 - 1)))
+        self._gone = self._gone or bool(self._look(seconds))
         return self._gone
 
 
@@ -88,20 +75,15 @@ def still_there(group: int) -> list[int]:
             return []
         except PermissionError:  # macOS says so for zombies
             pass
-        living = group_members(group)
+        living = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                # Zombies hold nothing.
+                if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                    living.append(process.pid)
         if not living or time.monotonic() > deadline:
             return living
         time.sleep(0.02)
-
-
-def group_members(group: int) -> list[int]:
-    """Pids of the processes of a group that still run; zombies, which hold nothing, are left out."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-    return found
 
 
 def kill_tree(pid: int) -> None:

@@ -7,7 +7,7 @@ the process that loads a model (coremltools issue 2473 and a published study of 
 
 import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -36,11 +36,11 @@ def parse(text: str) -> list[Helper]:
     """Return the helpers of `NAMES` among lines `pid rss-in-KiB time command`, sorted by name and pid."""
     found = []
     for line in text.splitlines():
-        words = line.split(None, 3)
-        if len(words) == 4 and words[0].isdigit() and words[1].isdigit():
-            name = words[3].rsplit("/", 1)[-1].strip()
-            if name in NAMES:
-                found.append(Helper(name, int(words[0]), int(words[1]) * 1024, words[2]))
+        match line.split(None, 3):
+            case [pid, kib, cpu_time, command] if pid.isdigit() and kib.isdigit():
+                name = command.rsplit("/", 1)[-1].strip()
+                if name in NAMES:
+                    found.append(Helper(name, int(pid), int(kib) * 1024, cpu_time))
     return sorted(found, key=lambda helper: (helper.name, helper.pid))
 
 
@@ -80,10 +80,10 @@ def seconds(text: str) -> float | None:
 
 def lives(looks: Sequence[Sequence[Helper]]) -> list[Life]:
     """Return the lives of processes seen in looks in order of time; a pid whose CPU time falls is another process."""
-    seen: dict[tuple[str, int], list[tuple[int, Helper]]] = {}
+    seen: dict[tuple[str, int], list[tuple[int, Helper]]] = defaultdict(list)
     for number, look in enumerate(looks):
         for one in look:
-            seen.setdefault((one.name, one.pid), []).append((number, one))
+            seen[one.name, one.pid].append((number, one))
     found = []
     for (name, pid), times in sorted(seen.items()):
         (first, begin), (last, end) = times[0], times[-1]
@@ -91,9 +91,8 @@ def lives(looks: Sequence[Sequence[Helper]]) -> list[Life]:
         spent = None if was is None or now is None else now if first > 0 or now < was else now - was
         came, went = first > 0, last < len(looks) - 1
         life = "came and went" if came and went else "started" if came else "ended" if went else "stayed"
-        found.append(
-            Life(name, pid, None if spent is None else round(spent, 3), max(h.resident_bytes for _, h in times), life)
-        )
+        most = max(helper.resident_bytes for _, helper in times)
+        found.append(Life(name, pid, None if spent is None else round(spent, 3), most, life))
     return found
 
 

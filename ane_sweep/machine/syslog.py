@@ -47,9 +47,6 @@ class Finding:
     ours: bool
     count: int = 1
 
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
-
 
 def command(pid: int) -> list[str]:
     """The stream of our process's Core ML subsystems and of the daemons, from now on."""
@@ -130,7 +127,7 @@ class Findings:
         """Return the findings as JSON values: lines of our own process first, then the gravest."""
         order = {says: place for place, says in enumerate(SAYS)}
         ranked = sorted(self._found.values(), key=lambda f: (not f.ours, order.get(f.says, 99)))
-        return [finding.as_dict() for finding in ranked]
+        return [asdict(finding) for finding in ranked]
 
 
 def stderr_findings(texts: Iterable[str]) -> list[dict[str, object]]:

@@ -10,6 +10,7 @@ import ctypes
 import json
 import statistics
 import sys
+from collections import defaultdict
 
 from ane_sweep.machine import tools
 
@@ -61,9 +62,16 @@ def sensors() -> dict[str, float]:
     cf.CFArrayGetCount.restype = ctypes.c_long
     hid.IOHIDEventGetFloatValue.restype = ctypes.c_double
     client = ctypes.c_void_p(hid.IOHIDEventSystemClientCreate(None))
-    hid.IOHIDEventSystemClientSetMatching(client, _matching(cf, {"PrimaryUsagePage": 0xFF00, "PrimaryUsage": 5}))
+    wanted = {"PrimaryUsagePage": 0xFF00, "PrimaryUsage": 5}
+    numbers = [ctypes.c_int32(value) for value in wanted.values()]
+    pair = ctypes.c_void_p * len(wanted)
+    keys = pair(*[_string(cf, name).value for name in wanted])
+    boxed = pair(*[cf.CFNumberCreate(None, ctypes.c_long(_SINT32), ctypes.byref(number)) for number in numbers])
+    types = [ctypes.byref(ctypes.c_byte.in_dll(cf, f"kCFTypeDictionary{kind}CallBacks")) for kind in ("Key", "Value")]
+    matching = ctypes.c_void_p(cf.CFDictionaryCreate(None, keys, boxed, ctypes.c_long(len(wanted)), *types))
+    hid.IOHIDEventSystemClientSetMatching(client, matching)
     services = ctypes.c_void_p(hid.IOHIDEventSystemClientCopyServices(client))
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[float]] = defaultdict(list)
     for index in range(cf.CFArrayGetCount(services) if services else 0):
         service = ctypes.c_void_p(cf.CFArrayGetValueAtIndex(services, ctypes.c_long(index)))
         name = ctypes.c_void_p(hid.IOHIDServiceClientCopyProperty(service, _string(cf, "Product")))
@@ -72,27 +80,14 @@ def sensors() -> dict[str, float]:
         )
         if name and event:
             value = hid.IOHIDEventGetFloatValue(event, ctypes.c_int32(_TEMPERATURE << 16))
-            found.setdefault(_text(cf, name), []).append(value)
+            text = ctypes.create_string_buffer(256)
+            cf.CFStringGetCString(name, text, ctypes.c_long(256), _UTF8)
+            found[text.value.decode("utf-8", "replace")].append(value)
     return {name: statistics.median(values) for name, values in found.items()}
 
 
 def _string(cf: ctypes.CDLL, text: str) -> ctypes.c_void_p:
     return ctypes.c_void_p(cf.CFStringCreateWithCString(None, text.encode(), _UTF8))
-
-
-def _text(cf: ctypes.CDLL, string: ctypes.c_void_p) -> str:
-    buffer = ctypes.create_string_buffer(256)
-    cf.CFStringGetCString(string, buffer, ctypes.c_long(256), _UTF8)
-    return buffer.value.decode("utf-8", "replace")
-
-
-def _matching(cf: ctypes.CDLL, values: dict[str, int]) -> ctypes.c_void_p:
-    keys = (ctypes.c_void_p * len(values))(*[_string(cf, name).value for name in values])
-    numbers = [ctypes.c_int32(value) for value in values.values()]
-    made = [cf.CFNumberCreate(None, ctypes.c_long(_SINT32), ctypes.byref(number)) for number in numbers]
-    objects = (ctypes.c_void_p * len(values))(*made)
-    types = [ctypes.byref(ctypes.c_byte.in_dll(cf, f"kCFTypeDictionary{kind}CallBacks")) for kind in ("Key", "Value")]
-    return ctypes.c_void_p(cf.CFDictionaryCreate(None, keys, objects, ctypes.c_long(len(values)), *types))
 
 
 if __name__ == "__main__":

@@ -52,13 +52,12 @@ def parse(text: str) -> list[Found]:
     found = []
     for device in listed:
         hardware, properties = device.get("hardwareProperties", {}), device.get("deviceProperties", {})
-        kind = str(hardware.get("deviceType", "")).lower()
-        state = str(device.get("connectionProperties", {}).get("tunnelState", "")).lower()
-        if kind in KINDS and state == "connected":
+        kind, state = hardware.get("deviceType", ""), device.get("connectionProperties", {}).get("tunnelState", "")
+        if str(kind).lower() in KINDS and str(state).lower() == "connected":
             build = properties.get("osBuildUpdate")
             identity = hashlib.sha256(f"{hardware.get('udid')} {build}".encode()).hexdigest()[:16]
             model, version = hardware.get("productType"), properties.get("osVersionNumber")
-            found.append(Found(kind, model, version, build, identity))
+            found.append(Found(str(kind).lower(), model, version, build, identity))
     return found
 
 

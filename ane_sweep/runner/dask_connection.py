@@ -8,26 +8,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from queue import Queue
-from typing import Protocol
 
 from ane_sweep.errors import ConfigError
 from ane_sweep.fleet import link, members
+from ane_sweep.fleet.link import Future
 from ane_sweep.runner import remote_task
 
 CONNECT_S = 5.0
 RECONNECT_S = 1.0  # between two attempts
 Calls = Queue[Callable[[], None]]
-
-
-class DaskFuture(Protocol):
-    """The part of distributed.Future that is used here."""
-
-    status: str
-
-    def result(self, timeout: float | None = None) -> str: ...
-    def exception(self) -> BaseException | None: ...
-    def cancel(self, reason: str | None = None) -> None: ...
-    def add_done_callback(self, fn: Callable[["DaskFuture"], None]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -54,11 +43,11 @@ class SchedulerSession:
         sweep: str,
         calls: Calls,
         began: Callable[[str, str, str], None],
-        ended: Callable[["SchedulerSession", str, str, DaskFuture], None],
+        ended: Callable[["SchedulerSession", str, str, Future], None],
     ):
         self.address, self.sweep, self._calls, self._ended = address, sweep, calls, ended
         self.client = link.connected(address, certificates, CONNECT_S)
-        self._futures: dict[str, DaskFuture] = {}
+        self._futures: dict[str, Future] = {}
 
         def receive(event: tuple[float, dict[str, str]]) -> None:  # (time, {key, name, machine})
             _, values = event
@@ -68,15 +57,9 @@ class SchedulerSession:
 
     def submit(self, key: str, name: str, text: str, resources: Mapping[str, float], priority: int) -> None:
         """Submit a task. Its `name` must differ from all others of any sweep: Dask takes equal names for one task."""
-        future: DaskFuture = self.client.submit(
-            remote_task.run_remote_task,
-            text,
-            key=name,
-            resources=dict(resources),
-            priority=priority,
-            retries=0,
-            pure=False,
-        )
+        future: Future = self.client.submit(
+            remote_task.run_remote_task, text, key=name, resources=dict(resources), priority=priority, retries=0, pure=False
+        )  # fmt: skip
         self._futures[key] = future
         future.add_done_callback(lambda done: self._calls.put(partial(self._ended, self, name, key, done)))
 
@@ -161,9 +144,6 @@ class SchedulerConnection:
         if key not in self._fits:
             self._fits[key] = any(worker.fits(needed) for worker in self.workers)
         return self._fits[key]
-
-    def describe_workers(self) -> str:
-        return ", ".join(sorted(worker.name for worker in self.workers)) or "none"
 
     def drop(self, key: str) -> None:
         with contextlib.suppress(Exception):  # if the scheduler is gone, so is the task

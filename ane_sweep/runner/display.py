@@ -3,6 +3,7 @@
 import sys
 import threading
 import time
+from collections import defaultdict
 
 from rich.console import Console
 from rich.live import Live
@@ -14,6 +15,7 @@ from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import Task
 from ane_sweep.outward import escape_controls
+from ane_sweep.runner.task_runner import QuietDisplay
 from ane_sweep.runner.time_left import TimeLeft
 from ane_sweep.terminal import duration
 
@@ -22,7 +24,7 @@ _BAR = 12  # columns
 HARMLESS = (StageStatus.OK, StageStatus.CACHED, StageStatus.UNAVAILABLE)
 
 
-class Lines:
+class Lines(QuietDisplay):
     """Prints one plain line for each finished cell, for logs and pipes; keeps the counts that a terminal's line shows too."""
 
     def __init__(self, plan: Plan, console: Console):
@@ -34,13 +36,12 @@ class Lines:
         self.shown_reasons: set[str] = set()
         self.cells = {cell.key: cell.label(plan.axes or ["model"]) for cell in plan.cells if cell.key in plan.chains}
         self.needs = {key: set(plan.list_tasks(key)) & self.todo.keys() for key in self.cells}
-        self.cells_of: dict[str, list[str]] = {}  # by task
+        self.cells_of: dict[str, list[str]] = defaultdict(list)  # by task
         for cell, needed in self.needs.items():
             for task in needed:
-                self.cells_of.setdefault(task, []).append(cell)
-        self.timings = {
-            key: [one for one in plan.chains[key] if one in plan.tasks and plan.tasks[one].round] for key in self.cells
-        }
+                self.cells_of[task].append(cell)
+        timed = {key for key, task in plan.tasks.items() if task.round}
+        self.timings = {key: [one for one in plan.chains[key] if one in timed] for key in self.cells}
         self.trouble: dict[str, Outcome] = {}  # by cell: its first failed task
         self.lock = threading.Lock()
         self.where: dict[str, str] = {}  # with a fleet: task -> the machine that runs it
@@ -51,7 +52,6 @@ class Lines:
             self.timed += task.alone
 
     def at(self, task: Task, machine: str) -> None:
-        """Note the machine of a fleet that runs a task."""
         with self.lock:
             self.where[task.key] = machine
 
@@ -84,17 +84,14 @@ class Lines:
 
     def _cell(self, key: str) -> list[Text]:
         bad, many = self.trouble.get(key), str(len(self.cells))
+        machines = dict.fromkeys(self.where[timing] for timing in self.timings[key] if timing in self.where)
         line = Text(f"[{len(self.cells) - len(self.needs):>{len(many)}}/{many}] ")
         status = "done" if bad is None else str(bad.status)
         line.append(f"{status:<11} ", "green" if bad is None else STYLES.get(bad.status, "bold red"))
-        line.append(escape_controls(self.cells[key]) + self._measured(key))
+        line.append(escape_controls(self.cells[key]))
+        line.append(f" on {', '.join(map(escape_controls, machines))}" if machines else "")
         line.append(f"  {duration(time.monotonic() - self.began)} so far" + self._time_left(), "dim")
         return [line, *(self._reason(bad.reason) if bad is not None and bad.reason else ())]
-
-    def _measured(self, cell: str) -> str:
-        """Return the machines of a fleet that timed a cell, as ` on m4-a`."""
-        names = dict.fromkeys(self.where[key] for key in self.timings.get(cell, ()) if key in self.where)
-        return f" on {', '.join(map(escape_controls, names))}" if names else ""
 
     def _reason(self, reason: str) -> list[Text]:
         """Return a reason's line, or no line if it was shown before."""
@@ -105,19 +102,14 @@ class Lines:
 
     def freeze(self) -> None:
         """Show that preparation is over. From here on no drawing may run next to the task that is timed."""
-        if any(task.alone for task in self.todo.values()):
-            self._show(
-                Text(f"prepared{self._from_cache()}; timing {self._times()}, one at a time{self._time_left()}", "bold")
-            )
+        if alone := [task for task in self.todo.values() if task.alone]:
+            most = "up to " if any(task.more_of for task in alone) else ""
+            times = f"{most}{len(alone)} process{'es' if len(alone) != 1 else ''}"
+            self._show(Text(f"prepared{self._from_cache()}; timing {times}, one at a time{self._time_left()}", "bold"))
 
     def say(self, line: str) -> None:
         """Print one status line between two tasks."""
         self._show(Text(line, "yellow"))
-
-    def _times(self) -> str:
-        alone = [task for task in self.todo.values() if task.alone]
-        most = "up to " if any(task.more_of for task in alone) else ""
-        return f"{most}{len(alone)} process{'es' if len(alone) != 1 else ''}"
 
     def _from_cache(self) -> str:
         return f" (from the cache: {self.cached} of {self.total - self.remaining.alone} tasks)" if self.cached else ""
@@ -129,9 +121,7 @@ class Lines:
         abreast = max(1, len(set(self.where.values())))  # the machines that have taken part
         return "" if seconds is None or not self.todo else f", about {duration(seconds / abreast)} left"
 
-    def close(self) -> None:
-        pass
-
+    def close(self) -> None: ...
     def _show(self, line: Text) -> None:
         self.console.print(line, soft_wrap=not self.console.is_terminal, highlight=False)
 
@@ -146,8 +136,11 @@ class LiveView(Lines):
 
     def begin(self, task: Task) -> None:
         super().begin(task)
-        if task.alone and task.key not in self.where:
-            self._still(task)
+        if task.alone and task.key not in self.where and self.live is not None:
+            verb = "timing" if task.round else task.stage
+            many = self.timed + self.remaining.alone - 1  # the task is counted twice, as begun and as remaining
+            text = f"{verb} {self.timed}/{many} {task.label.removeprefix(f'{task.stage} ')}{self._time_left()}"
+            self.live.update(self._draw_bar(text), refresh=True)
 
     def freeze(self) -> None:
         self.close()
@@ -170,39 +163,26 @@ class LiveView(Lines):
         )
         self.live.start()
 
-    def _still(self, task: Task) -> None:
-        verb = "timing" if task.round else task.stage
-        many = self.timed + self.remaining.alone - 1  # the task is counted twice, as begun and as remaining
-        text = f"{verb} {self.timed}/{many} {task.label.removeprefix(f'{task.stage} ')}{self._time_left()}"
-        if self.live is not None:
-            self.live.update(self._draw_bar(text), refresh=True)
-
     def _cell(self, key: str) -> list[Text]:
         return super()._cell(key) if key in self.trouble else []
-
-    def _on(self, key: str) -> str:
-        return f" on {self.where[key]}" if key in self.where else ""
 
     def _draw_bar(self, text: str) -> Table:
         """Return the bar, of all tasks from the first to the last timing, and a line of text."""
         line, done = Table.grid(padding=(0, 1, 0, 0)), self.total - len(self.todo)
         line.add_column(width=_BAR)
         line.add_column(no_wrap=True, overflow="ellipsis")
-        line.add_row(
-            ProgressBar(total=max(1, self.total), completed=done, width=_BAR),
-            Text(escape_controls(f"{done}/{self.total} {text}"), "bold"),
-        )
+        bar = ProgressBar(total=max(1, self.total), completed=done, width=_BAR)
+        line.add_row(bar, Text(escape_controls(f"{done}/{self.total} {text}"), "bold"))
         return line
 
     def _view(self) -> Table:
         with self.lock:
-            now = time.monotonic()
-            running = [
-                f"{task.label}{self._on(key)} {duration(now - began)}" for key, (task, began) in self.running.items()
-            ]
-            return self._draw_bar(
-                f"{', '.join(running) or 'preparing'} | {duration(now - self.began)}{self._time_left()}"
-            )
+            now, running = time.monotonic(), []
+            for key, (task, began) in self.running.items():
+                on = f" on {self.where[key]}" if key in self.where else ""
+                running.append(f"{task.label}{on} {duration(now - began)}")
+            spent = f"{duration(now - self.began)}{self._time_left()}"
+            return self._draw_bar(f"{', '.join(running) or 'preparing'} | {spent}")
 
 
 def first_line(text: str) -> str:

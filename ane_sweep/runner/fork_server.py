@@ -66,13 +66,9 @@ def can_fork() -> bool:
     """Return True if tasks may be forked on this host."""
     if sys.platform != "linux" or os.environ.get(COLD_VARIABLE) or stand_in.active() is not None:
         return False
-    return hasattr(os, "pidfd_open") and _pidfd_works()
-
-
-def _pidfd_works() -> bool:
     try:
         os.close(os.pidfd_open(os.getpid()))
-    except OSError:  # a sandbox without the call: then only a child of ours can be waited for
+    except (AttributeError, OSError):  # a sandbox without the call: then only a child of ours can be waited for
         return False
     return True
 
@@ -82,50 +78,37 @@ class ServerLost(OSError):
 
 
 class ForkedProcess:
-    """A task's process with the interface of `subprocess.Popen`. Its fork server reaps it, being its parent."""
-
-    stdin = None
+    """A task's process that a fork server started. The server reaps it, being its parent."""
 
     def __init__(self, pid: int, server: "ForkServer"):
-        self.pid, self._server = pid, server
-        self.returncode: int | None = None
+        self.pid, self.server = pid, server
 
     def reap(self) -> tuple[int | None, int]:
         """Return (exit code, peak bytes) of a process that has ended; (None, 0) if its server is gone."""
         try:
-            reply = self._server.ask({"reap": self.pid})
+            reply = self.server.ask({"reap": self.pid})
         except ServerLost:
             return None, 0
         return os.waitstatus_to_exitcode(reply.status), reply.peak_bytes
-
-    @property
-    def is_orphaned(self) -> bool:
-        """True if the process died because its fork server did."""
-        return self._server.gone
 
 
 class ForkServer:
     """One fork server: its process and the socket to it."""
 
     def __init__(self, python: str, modules: Sequence[str], env: dict[str, str]):
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket, self._lock, self.gone = ours, threading.Lock(), False
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lock, self.gone = threading.Lock(), False
+        self._data_bytes: int | None = None
         try:
             with theirs:
                 self.process = subprocess.Popen(
-                    [python, "-P", "-m", "ane_sweep.worker.fork_server", str(theirs.fileno()), *modules],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    env=env,
-                    cwd="/",
-                    pass_fds=[theirs.fileno()],
-                    start_new_session=True,
-                )
+                    [python, "-P", "-m", "ane_sweep.worker.fork_server", str(theirs.fileno()), *modules], env=env, cwd="/",
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()], start_new_session=True,
+                )  # fmt: skip
         except OSError:
-            ours.close()
+            self._socket.close()
             raise
-        self._data_bytes: int | None = None
 
     def data_bytes(self) -> int:
         """Return the private memory that children begin with, after the imports. Raises ServerLost if these fail."""
@@ -205,17 +188,17 @@ class ForkServers:
             self._round = number
             self._end_all()
 
-    def stop(self) -> None:
-        """Kill all servers and start no more. Safe in a signal handler."""
-        self._stopped = True
-        for server in list(self._live.values()):
-            server.kill()
-
     def _end_all(self) -> None:
         with self._lock:
             ended, self._live = list(self._live.values()), {}
         for server in ended:
             server.end()
+
+    def stop(self) -> None:
+        """Kill all servers and start no more. Safe in a signal handler."""
+        self._stopped = True
+        for server in list(self._live.values()):
+            server.kill()
 
     def get(self, modules: Sequence[str], env: dict[str, str], python: str, limit: int | None) -> ForkServer | None:
         """Return the server with these imports and this environment, starting it if needed; None if the task starts cold.
@@ -227,22 +210,16 @@ class ForkServers:
         shared_env = {name: value for name, value in env.items() if name not in _OWN}
         key = (python, tuple(modules), tuple(sorted(shared_env.items())))
         try:
-            server = self._get_live(key, shared_env)
-            if server is None:
-                return None
+            with self._lock:
+                server = self._live.get(key)
+                if server is not None and server.gone:  # it is not started a second time
+                    self._failed.add(key)
+                if key in self._failed or self._stopped:
+                    return None
+                if server is None:
+                    server = self._live[key] = ForkServer(python, modules, shared_env)
             least = server.data_bytes() + _ROOM_BYTES
         except OSError:
             self._failed.add(key)
             return None
         return server if limit is None or limit >= least else None
-
-    def _get_live(self, key: _Key, env: dict[str, str]) -> ForkServer | None:
-        with self._lock:
-            server = self._live.get(key)
-            if server is not None and server.gone:  # it is not started a second time
-                self._failed.add(key)
-            if key in self._failed or self._stopped:
-                return None
-            if server is None:
-                server = self._live[key] = ForkServer(key[0], key[1], env)
-            return server

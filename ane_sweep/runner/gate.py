@@ -10,9 +10,9 @@ minute or more and would hold up every sweep.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 import psutil
 
@@ -42,7 +42,11 @@ def look(busy_limit: float) -> State:
     passing, lasting = [], []
     if busy_limit < 1 and 1 - _idle_share() > busy_limit:
         passing.append("other programs were using the processor")
-    if hot(host.thermal()) or _pressure() != "nominal":
+    try:
+        is_pressed = pressure.pressure() != "nominal"  # Apple's chips report no speed limit
+    except ValueError:
+        is_pressed = False
+    if hot(host.thermal()) or is_pressed:
         passing.append("the machine was hot")
     if host.power() == "battery":
         lasting.append("the machine ran on battery")
@@ -57,33 +61,25 @@ def _idle_share() -> float:
     return idle_share(before, psutil.cpu_times())
 
 
-def idle_share(before: Any, after: Any) -> float:
+def idle_share(before: NamedTuple, after: NamedTuple) -> float:
     """Return the idle share of the processors' time between two readings of psutil.cpu_times().
 
     psutil's own percentages come out too low if all processors together have had less than a second.
     """
     took = {name: max(0.0, now - then) for name, then, now in zip(before._fields, before, after)}
-    whole = (
-        sum(took.values()) - took.get("guest", 0.0) - took.get("guest_nice", 0.0)
-    )  # which user and nice hold as well
+    # user and nice hold a guest's time as well
+    whole = sum(took.values()) - took.get("guest", 0.0) - took.get("guest_nice", 0.0)
     return (took["idle"] + took.get("iowait", 0.0)) / whole if whole else 1.0
 
 
-def _pressure() -> str:
-    """Return macOS' thermal pressure, as Apple's chips report no speed limit; nominal if it is unknown."""
-    try:
-        return pressure.pressure()
-    except ValueError:
-        return "nominal"
-
-
-def hot(thermal: dict[str, Any] | None) -> bool:
+def hot(thermal: Mapping[str, str | float] | None) -> bool:
     """Return True if the system slows itself down (macOS reports that) or is about to (Linux reports degrees)."""
     if thermal is None:
         return False
+    value = float(thermal["value"])
     if thermal["kind"] == "cpu_speed_limit_percent":
-        return thermal["value"] < 100
-    return thermal["kind"] == "hottest_zone_celsius" and thermal["value"] >= HOT_CELSIUS
+        return value < 100
+    return thermal["kind"] == "hottest_zone_celsius" and value >= HOT_CELSIUS
 
 
 class TimingGate:
@@ -122,5 +118,4 @@ class TimingGate:
             state = self.look(self.busy)
         self.patient = not state.passing
         doubts = [*state.passing, *state.lasting]
-        waited = round(self.clock() - began, 1)
-        return Look(not doubts, waited, doubts, state.passing)
+        return Look(not doubts, round(self.clock() - began, 1), doubts, state.passing)

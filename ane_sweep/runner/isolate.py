@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ane_sweep import native_errors
@@ -28,12 +28,8 @@ _GRACE_S = 0.2
 # one each spin is taken from the thread that the others wait for (docs/rulings.md). The user's own setting wins.
 SPINCOUNT = "10000"
 _THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-)
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS",
+)  # fmt: skip
 
 
 def run_task(
@@ -61,121 +57,156 @@ def run_task(
     pass_fds      stay open in the process; only without `fork_servers`
     """
     folder = folder.absolute()
-    task = _absolute(task, folder)
+    inputs = {role: path.absolute() for role, path in task.inputs.items()}
+    task = replace(task, inputs=inputs, out=task.out.absolute(), tmp=task.tmp.absolute(), result=folder / "result.json")
     environment = child_environment(task.threads, task.tmp) | (env or {})
-    started = time.monotonic()
     limit = task.limits.memory_bytes
-    server = fork_servers.get(loads, environment, python, limit) if fork_servers else None
-    watch_bytes = limit if watch_memory else None
-
-    def attempt(server: ForkServer | None) -> TaskResult | None:
-        def spawn() -> Child:
-            return _spawn(task, folder, environment, python, children, server, pass_fds)
-
-        return _run_once(task, folder, spawn, children, timeout_s, watch_bytes, started)
-
-    result = attempt(server)
+    run = _Run(task, folder, environment, python, children, pass_fds, timeout_s, limit if watch_memory else None)
+    result = run.attempt(fork_servers.get(loads, environment, python, limit) if fork_servers else None)
     if result is None:  # the fork server died, or could fork no more
         disk.remove_tree(task.out)
-        result = attempt(None)
+        result = run.attempt(None)
     assert result is not None
     return result
 
 
-def _run_once(
-    task: TaskRequest,
-    folder: Path,
-    spawn: Callable[[], Child],
-    children: Children,
-    timeout_s: float | None,
-    watch_bytes: int | None,
-    started: float,
-) -> TaskResult | None:
-    """Run the process and return its result, or None if the task died because its fork server did."""
-    try:
-        _prepare(task, folder)
-        ooms = processes.oom_kills()
-        child = spawn()
-    except ServerLost:
-        return None
-    except OSError as error:
-        disk.remove_tree(task.tmp)
-        return _finish(_not_started(task, error), task.result, None, time.monotonic() - started, None)
-    try:
-        _await_end(child, children, timeout_s, watch_bytes)
-    except BaseException:
-        children.end(child, "interrupt")
-        raise
-    finally:
-        exit_code, peak, survivors = _reap(child, children)
-        disk.remove_tree(task.tmp)
-        if child.ended_by == "interrupt":
+@dataclass(frozen=True)
+class _Run:
+    """A task that runs in fresh processes; its paths are absolute. `watch_bytes`: the limit on its memory, if that is watched."""
+
+    task: TaskRequest
+    folder: Path
+    env: dict[str, str]
+    python: str
+    children: Children
+    pass_fds: tuple[int, ...]
+    timeout_s: float | None
+    watch_bytes: int | None
+    started: float = field(default_factory=time.monotonic)
+
+    def attempt(self, server: ForkServer | None) -> TaskResult | None:
+        """Run the process and return its result, or None if the task died because its fork server did."""
+        task = self.task
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             task.result.unlink(missing_ok=True)
-    if child.ended_by == "interrupt":
-        raise Interrupted(f"the sweep is being stopped; {task.stage} was killed and left no result")
-    result = _own_result(task)
-    if (
-        result is None
-        and child.ended_by is None
-        and isinstance(child.process, ForkedProcess)
-        and child.process.is_orphaned
-    ):
-        return None
-    if result is None:
-        processes.end_all_with("TMPDIR", task.tmp)
-        result = _explain_death(task, child.ended_by, exit_code, folder, processes.oom_kills() > ooms, timeout_s)
-    if survivors:
-        result.doubts.append(f"{len(survivors)} process(es) of this task could not be killed: {survivors}")
-    return _finish(result, task.result, exit_code, time.monotonic() - started, peak)
-
-
-def _absolute(task: TaskRequest, folder: Path) -> TaskRequest:
-    inputs = {role: path.absolute() for role, path in task.inputs.items()}
-    return replace(task, inputs=inputs, out=task.out.absolute(), tmp=task.tmp.absolute(), result=folder / "result.json")
-
-
-def _prepare(task: TaskRequest, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    task.result.unlink(missing_ok=True)
-    task.tmp.mkdir(parents=True, exist_ok=True)
-    task.write(folder / "task.json")
-
-
-def _spawn(
-    task: TaskRequest,
-    folder: Path,
-    env: dict[str, str],
-    python: str,
-    children: Children,
-    server: ForkServer | None,
-    pass_fds: tuple[int, ...],
-) -> Child:
-    # Files, not pipes: no process has to read them while something is timed, and a chatty stage cannot fill them up.
-    # -P: a stray json.py in the working folder must not shadow the library's.
-    task_file = folder / "task.json"
-    command = [python, "-P", "-m", "ane_sweep.worker.child", str(task_file)]
-    stdin = (
-        subprocess.DEVNULL if sys.platform == "linux" else subprocess.PIPE
-    )  # elsewhere a child ends when this pipe closes
-    with open(folder / "stdout.txt", "wb") as stdout, open(folder / STDERR, "wb") as stderr:
-
-        def start() -> "subprocess.Popen[bytes]":
-            return subprocess.Popen(
-                command,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                cwd=task.tmp,
-                env=env,
-                pass_fds=pass_fds,
-                start_new_session=True,
+            task.tmp.mkdir(parents=True, exist_ok=True)
+            task.write(self.folder / "task.json")
+            ooms = processes.oom_kills()
+            child = self._spawn(server)
+        except ServerLost:
+            return None
+        except OSError as error:
+            disk.remove_tree(task.tmp)
+            full = native_errors.is_out_of_space(error)
+            reason = (
+                native_errors.no_space_reason(error.filename) if full else f"the worker could not be started: {error}"
             )
+            return self._finish(TaskResult(task.stage, task.key, "failed", reason), None, None)
+        try:
+            self._await_end(child)
+        except BaseException:
+            self.children.end(child, "interrupt")
+            raise
+        finally:
+            exit_code, peak, survivors = self._reap(child)
+            disk.remove_tree(task.tmp)
+            if child.ended_by == "interrupt":
+                task.result.unlink(missing_ok=True)
+        if child.ended_by == "interrupt":
+            raise Interrupted(f"the sweep is being stopped; {task.stage} was killed and left no result")
+        result = TaskResult.read(task.result)
+        if result is None or (result.stage, result.key) != (task.stage, task.key):  # none, damaged, or of another task
+            if child.ended_by is None and isinstance(child.process, ForkedProcess) and child.process.server.gone:
+                return None
+            processes.end_all_with("TMPDIR", task.tmp)
+            tail, ran_out = autopsy.read_tail(self.folder / STDERR), processes.oom_kills() > ooms
+            status, reason = autopsy.cause_of_death(task, child.ended_by, exit_code, tail, ran_out, self.timeout_s)
+            result = TaskResult(task.stage, task.key, status, reason, stderr_tail=tail[-2048:])
+        if survivors:
+            result.doubts.append(f"{len(survivors)} process(es) of this task could not be killed: {survivors}")
+        return self._finish(result, exit_code, peak)
 
-        def fork() -> ForkedProcess:
-            assert server is not None
-            return server.fork(task_file, task.tmp, stdout.fileno(), stderr.fileno())
+    def _spawn(self, server: ForkServer | None) -> Child:
+        # Files, not pipes: no process has to read them while something is timed, and a chatty stage cannot fill them up.
+        # -P: a stray json.py in the working folder must not shadow the library's.
+        task_file, tmp = self.folder / "task.json", self.task.tmp
+        command = [self.python, "-P", "-m", "ane_sweep.worker.child", str(task_file)]
+        # Off Linux a child ends when this pipe closes.
+        stdin = subprocess.DEVNULL if sys.platform == "linux" else subprocess.PIPE
+        with open(self.folder / "stdout.txt", "wb") as stdout, open(self.folder / STDERR, "wb") as stderr:
 
-        return children.start(fork if server else start)
+            def start() -> "subprocess.Popen[bytes] | ForkedProcess":
+                if server is not None:
+                    return server.fork(task_file, tmp, stdout.fileno(), stderr.fileno())
+                return subprocess.Popen(
+                    command, stdin=stdin, stdout=stdout, stderr=stderr, cwd=tmp, env=self.env, pass_fds=self.pass_fds,
+                    start_new_session=True,
+                )  # fmt: skip
+
+            return self.children.start(start)
+
+    def _await_end(self, child: Child) -> None:
+        """Return when the child has ended, whatever ended it. It is not reaped yet, so its pid is still its own."""
+        deadline = float("inf") if self.timeout_s is None else time.monotonic() + self.timeout_s
+        with processes.ProcessExit(child.process.pid) as gone:
+            while True:
+                step = min(
+                    max(0.0, deadline - time.monotonic()), float("inf") if self.watch_bytes is None else _WATCH_S
+                )
+                if gone.wait(None if step == float("inf") else step):
+                    return
+                if time.monotonic() >= deadline:
+                    child.ended_by = child.ended_by or "timeout"
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(child.process.pid, signal.SIGTERM)
+                    if not gone.wait(_GRACE_S):
+                        self.children.end(child, "timeout")
+                        gone.wait(None)
+                    return
+                if self.watch_bytes is not None:
+                    used = processes.tree_bytes(child.process.pid)
+                    child.peak_bytes = max(child.peak_bytes, used)
+                    if used > self.watch_bytes:
+                        self.children.end(child, "memory")
+                        gone.wait(None)
+                        return
+
+    def _reap(self, child: Child) -> tuple[int | None, int | None, list[int]]:
+        """Kill the rest of the child's process group and reap the child. Return (exit code, peak bytes, pids that did not die)."""
+        pid = child.process.pid
+        before = processes.high_water(os.getpid())
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            # A finished stage may leave helpers running. The child is not reaped yet, so the group's id is still its own.
+            os.killpg(pid, signal.SIGKILL)
+        self.children.give_up(child)
+        code: int | None
+        if isinstance(child.process, ForkedProcess):
+            code, peak = child.process.reap()
+            return code, max(peak, child.peak_bytes) or None, processes.still_there(pid)
+        try:
+            _, status, usage = os.wait4(pid, 0)
+        except ChildProcessError:  # SIGCHLD is ignored in this process: the kernel reaped the child
+            child.process.returncode = 0
+            return None, child.peak_bytes or None, processes.still_there(pid)
+        # Set, so that Popen does not wait for the child again.
+        child.process.returncode = code = os.waitstatus_to_exitcode(status)
+        if child.process.stdin is not None:
+            child.process.stdin.close()
+        peak = usage.ru_maxrss if sys.platform == "darwin" else usage.ru_maxrss * 1024
+        if peak <= before:  # a vforked child starts with its parent's figure, which says nothing about the child
+            peak = 0
+        return code, max(peak, child.peak_bytes) or None, processes.still_there(pid)
+
+    def _finish(self, result: TaskResult, code: int | None, peak: int | None) -> TaskResult:
+        """Add what only this process knows and write the result. A full disk costs the file, never the result."""
+        result.seconds, result.exit = time.monotonic() - self.started, autopsy.exit_name(code)
+        result.peak_bytes = max(result.peak_bytes or 0, peak or 0) or None
+        try:
+            result.write(self.task.result)
+        except OSError as error:
+            result.doubts.append(f"result.json could not be written: {error}")
+        return result
 
 
 def child_environment(threads: int | None, tmp: Path) -> dict[str, str]:
@@ -195,88 +226,3 @@ def child_environment(threads: int | None, tmp: Path) -> dict[str, str]:
     if script := env.get(stand_in.VARIABLE):
         env[stand_in.VARIABLE] = os.path.abspath(script)  # the child has another working folder
     return env
-
-
-def _await_end(child: Child, children: Children, timeout_s: float | None, watch_bytes: int | None) -> None:
-    """Return when the child has ended, whatever ended it. It is not reaped yet, so its pid is still its own."""
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    with processes.ProcessExit(child.process.pid) as gone:
-        while True:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            step = left if watch_bytes is None else min(_WATCH_S, _WATCH_S if left is None else left)
-            if gone.wait(step):
-                return
-            if deadline is not None and time.monotonic() >= deadline:
-                child.ended_by = child.ended_by or "timeout"
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child.process.pid, signal.SIGTERM)
-                if not gone.wait(_GRACE_S):
-                    children.end(child, "timeout")
-                    gone.wait(None)
-                return
-            if watch_bytes is not None:
-                used = processes.tree_bytes(child.process.pid)
-                child.peak_bytes = max(child.peak_bytes, used)
-                if used > watch_bytes:
-                    children.end(child, "memory")
-                    gone.wait(None)
-                    return
-
-
-def _reap(child: Child, children: Children) -> tuple[int | None, int | None, list[int]]:
-    """Kill the rest of the child's process group and reap the child. Return (exit code, peak bytes, pids that did not die)."""
-    pid = child.process.pid
-    before = processes.high_water(os.getpid())
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        # A finished stage may leave helpers running. The child is not reaped yet, so the group's id is still its own.
-        os.killpg(pid, signal.SIGKILL)
-    children.give_up(child)
-    if isinstance(child.process, ForkedProcess):
-        code, peak = child.process.reap()
-        return code, max(peak, child.peak_bytes) or None, processes.still_there(pid)
-    try:
-        _, status, usage = os.wait4(pid, 0)
-    except ChildProcessError:  # SIGCHLD is ignored in this process: the kernel reaped the child
-        child.process.returncode = 0
-        return None, child.peak_bytes or None, processes.still_there(pid)
-    child.process.returncode = code = os.waitstatus_to_exitcode(
-        status
-    )  # so that Popen does not wait for the child again
-    if child.process.stdin is not None:
-        child.process.stdin.close()
-    peak = usage.ru_maxrss if sys.platform == "darwin" else usage.ru_maxrss * 1024
-    if peak <= before:  # a vforked child starts with its parent's figure, which says nothing about the child
-        peak = 0
-    return code, max(peak, child.peak_bytes) or None, processes.still_there(pid)
-
-
-def _own_result(task: TaskRequest) -> TaskResult | None:
-    """Return the result that the child wrote, or None if it is damaged or of another task."""
-    result = TaskResult.read(task.result)
-    return result if result is not None and (result.stage, result.key) == (task.stage, task.key) else None
-
-
-def _explain_death(
-    task: TaskRequest, ended_by: str | None, code: int | None, folder: Path, ran_out: bool, timeout_s: float | None
-) -> TaskResult:
-    """Return the result of a child that wrote none."""
-    tail = autopsy.read_tail(folder / STDERR)
-    status, reason = autopsy.cause_of_death(task, ended_by, code, tail, ran_out, timeout_s)
-    return TaskResult(task.stage, task.key, status, reason, stderr_tail=tail[-2048:])
-
-
-def _not_started(task: TaskRequest, error: OSError) -> TaskResult:
-    full = native_errors.is_out_of_space(error)
-    reason = native_errors.no_space_reason(error.filename) if full else f"the worker could not be started: {error}"
-    return TaskResult(task.stage, task.key, "failed", reason)
-
-
-def _finish(result: TaskResult, path: Path, code: int | None, seconds: float, peak: int | None) -> TaskResult:
-    """Add what only this process knows and write the result. A full disk costs the file, never the result."""
-    result.seconds, result.exit = seconds, autopsy.exit_name(code)
-    result.peak_bytes = max(result.peak_bytes or 0, peak or 0) or None
-    try:
-        result.write(path)
-    except OSError as error:
-        result.doubts.append(f"result.json could not be written: {error}")
-    return result

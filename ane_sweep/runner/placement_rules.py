@@ -23,7 +23,6 @@ from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.task import Task
 from ane_sweep.fleet import members
 from ane_sweep.runner.dask_connection import FleetWorker
-from ane_sweep.runner.result_collector import measuring_worker
 
 Program = tuple[str, str]  # (place, key of what is timed there)
 _UNLIMITED = 1e6  # the amount of a label
@@ -45,9 +44,8 @@ class PlacementRules:
 
     def __post_init__(self, tasks: Iterable[Task]) -> None:
         self.timings: dict[Program, list[Task]] = defaultdict(list)
-        for task in tasks:
-            if _is_bound(task):
-                self.timings[program_of(task)].append(task)
+        for task in filter(_is_bound, tasks):
+            self.timings[program_of(task)].append(task)
 
     def find_fitting(self, task: Task, workers: Iterable[FleetWorker]) -> list[FleetWorker]:
         """Return the workers that could do a task: those with the fewest refusals, then the fewest programs, first."""
@@ -58,16 +56,16 @@ class PlacementRules:
     def choose_resources(self, task: Task, workers: Sequence[FleetWorker]) -> dict[str, float] | None:
         """Return the resources with which to submit a task, or None if it must be bound to a worker and none fits."""
         needed = required_resources(task, task.place)
-        if _is_bound(task):
-            if (name := self.bound.get(program_of(task))) is None:
-                if not (fitting := self.find_fitting(task, workers)):
-                    return None
-                self.bind(task, name := fitting[0].name)
-            return needed | {members.name_label(name): 1.0}
-        if _subject(task) not in self.excluded:
+        if not _is_bound(task) and _subject(task) not in self.excluded:
             return needed
-        fitting = self.find_fitting(task, workers)
-        return needed | {members.name_label(fitting[0].name): 1.0} if fitting else None
+        name = self.bound.get(program_of(task))
+        if name is None:
+            if not (fitting := self.find_fitting(task, workers)):
+                return None
+            name = fitting[0].name
+            if _is_bound(task):
+                self.bind(task, name)
+        return needed | {members.name_label(name): 1.0}
 
     def bind(self, task: Task, name: str) -> None:
         """Have a worker time a task's program from now on."""
@@ -77,13 +75,10 @@ class PlacementRules:
         self._programs[name] += 1
         self.bound[program] = name
 
-    def exclude(self, task: Task, name: str, reason: str) -> None:
-        """Never give a task, or a bound task's program, to a worker again."""
+    def exclude(self, task: Task, name: str, reason: str) -> str:
+        """Never give a task, or a bound task's program, to a worker again. Return the reasons of all that are excluded."""
         self.excluded[_subject(task)][name] = reason
         self._refusals[name] += 1
-
-    def describe_refusals(self, task: Task) -> str:
-        """Return the reasons why each excluded worker cannot do a task."""
         return "; ".join(dict.fromkeys(self.excluded[_subject(task)].values()))
 
     def find_substitute(self, task: Task, workers: Iterable[FleetWorker]) -> str | None:
@@ -107,7 +102,7 @@ class PlacementRules:
 
         If that machine is there and the program is not bound yet, it is bound to it.
         """
-        name = measuring_worker(outcome)
+        name: str | None = outcome.result.facts.get("measured_on", {}).get("host", {}).get("worker")
         if not (_is_bound(task) and outcome.done and name):
             return False
         if not any(worker.name == name for worker in workers):
@@ -140,9 +135,7 @@ def offered_resources(member: members.Member, prepare: int) -> dict[str, float]:
 
 def required_resources(task: Task, place: str) -> dict[str, float]:
     """Return the resources that a task takes. `place`: the label of the machines that may run it; "": any."""
-    needed = {tools_label(members.tools()): 1.0}
-    if place:
-        needed[place] = 1.0
+    needed = {tools_label(members.tools()): 1.0} | ({place: 1.0} if place else {})
     if task.alone:
         return needed | {"TIME": 1.0}
     return needed | ({} if place else {"PREP": 1.0}) | {"MEMORY": round(task.memory_bytes / 2**30, 2)}

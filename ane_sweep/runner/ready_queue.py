@@ -78,18 +78,13 @@ def list_upstream(task: Task) -> list[str]:
 def list_preparations(tasks: Iterable[Task]) -> dict[str, set[str]]:
     """Return, for each place, the keys of all preparations for the timings there."""
     by_key = {task.key: task for task in tasks}
-    timed: dict[str, list[Task]] = defaultdict(list)
-    for task in by_key.values():
-        if _is_timed_at_place(task):
-            timed[task.place].append(task)
-    preparations: dict[str, set[str]] = {}
-    for place, timings in timed.items():
-        before, new = set[str](), [key for task in timings for key in task.inputs.values()]
+    preparations: dict[str, set[str]] = defaultdict(set)
+    for timing in filter(_is_timed_at_place, by_key.values()):
+        before, new = preparations[timing.place], [*timing.inputs.values()]
         while new:
             if (key := new.pop()) in by_key and key not in before and not by_key[key].alone:
                 before.add(key)
                 new += by_key[key].inputs.values()
-        preparations[place] = before
     return preparations
 
 

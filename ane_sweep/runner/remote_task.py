@@ -8,6 +8,7 @@ import base64
 import os
 import threading
 import zlib
+from collections import defaultdict
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -21,7 +22,7 @@ from ane_sweep.bridge.protocol import STDERR, Interrupted
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.bridge.stages import STAGES
-from ane_sweep.bridge.task import Task, TaskResult
+from ane_sweep.bridge.task import Task
 from ane_sweep.errors import StoreError
 from ane_sweep.fleet import link, members
 from ane_sweep.folders import outputs_folder
@@ -76,7 +77,7 @@ class RemoteResult(msgspec.Struct):
     stopped: bool = False
 
 
-_running: dict[str, list[tuple[Children, threading.Event]]] = {}  # by sweep
+_running: dict[str, list[tuple[Children, threading.Event]]] = defaultdict(list)  # by sweep
 _lock = threading.Lock()
 
 
@@ -89,7 +90,7 @@ def _open_cache() -> Store:
 
 def open_fleet_store(url: str, stop: threading.Event | None = None) -> shared.Shared:
     """Return the shared store for all stored stages of a fleet: also those that run a program on one machine."""
-    return shared.open_shared(url, stages=set(STAGES) - UNSTORED, stop=stop)
+    return shared.Shared(url, stages=set(STAGES) - UNSTORED, stop=stop)
 
 
 _open_shared = cache(open_fleet_store)
@@ -105,10 +106,8 @@ def run_remote_task(text: str) -> str:
     """Run a RemoteTask, given as JSON. Return a RemoteResult as JSON."""
     remote = conversion.decode(text, RemoteTask)
     result = RemoteResult(os.environ.get(members.NAME_VARIABLE, ""), members.fingerprint(), host.toolchain())
-    if differ := [name for name in members.SAME if remote.tools.get(name) != members.tools().get(name)]:
-        result.reason = (
-            f"worker {result.machine} has another {', '.join(differ)} than the sweep: install the same there"
-        )
+    if differ := ", ".join(name for name in members.SAME if remote.tools.get(name) != members.tools().get(name)):
+        result.reason = f"worker {result.machine} has another {differ} than the sweep: install the same there"
     else:
         try:
             _run(remote, result)
@@ -124,7 +123,7 @@ def run_remote_task(text: str) -> str:
 def stop_sweep(sweep: str) -> None:
     """End all tasks of a sweep on this machine. Dask calls it by its name."""
     with _lock:
-        for children, event in _running.get(sweep, []):
+        for children, event in _running[sweep]:
             event.set()
             children.kill_all()
 
@@ -140,17 +139,34 @@ def _run(remote: RemoteTask, result: RemoteResult) -> None:
     task, outcomes = remote.task, {}
     for stage, key in remote.inputs.values():
         folder = store.intact(stage, key) or shared_store.pull(store, stage, key)
-        if folder is None and (why := shared_store.tally.unpulled.get((stage, key))) is not None:
-            result.unable = why
-            return
         if folder is None:
+            if (why := shared_store.tally.unpulled.get((stage, key))) is not None:
+                result.unable = why
+                return
             result.missing.append(key)
         outcomes[key] = Outcome(StageStatus.CACHED, folder=folder)
     if result.missing:
         return
-    folder = store.scratch("errand")
+    # Tasks that stand for their artifacts.
+    inputs = {key: Task(stage, key, {}, {}, {}, {}, stage, 0, 0, 0, None) for stage, key in remote.inputs.values()}
+    folder, children, event = store.scratch("errand"), Children(), threading.Event()
     try:
-        outcome = _perform(remote, outcomes, folder, store)
+        runner = TaskRunner(
+            Plan([], [], tasks={task.key: task, **inputs}), Run(folder, {}), store, QuietDisplay(),
+            budget=members.memory_bytes(),
+            threads=max(1, (os.cpu_count() or 1) // remote.lanes),
+            gate=TimingGate(remote.gate["wait_s"], remote.gate["busy"]),
+            stop=event, outcomes=outcomes, children=children,
+            # A timing is one process of its round here: a fork server would save nothing.
+            fork_servers=ForkServers(cold=True) if task.alone else _fork_servers(),
+        )  # fmt: skip
+        with _lock:
+            _running[remote.sweep].append((children, event))
+        try:
+            outcome = runner.perform(task)
+        finally:
+            with _lock:
+                _running[remote.sweep].remove((children, event))
         _fill_in(result, task, outcome, folder)
         if outcome.status == StageStatus.FAILED and native_errors.is_no_space_reason(outcome.reason):
             result.unable = outcome.reason
@@ -160,32 +176,6 @@ def _run(remote: RemoteTask, result: RemoteResult) -> None:
                 result.unable = f"it cannot write to the shared store: {why}"
     finally:
         store.discard(folder)
-
-
-def _perform(remote: RemoteTask, outcomes: dict[str, Outcome], folder: Path, store: Store) -> Outcome:
-    inputs = {key: _make_stub(stage, key) for stage, key in remote.inputs.values()}
-    children, event = Children(), threading.Event()
-    with _lock:
-        _running.setdefault(remote.sweep, []).append((children, event))
-    # A timing is one process of its round here: a fork server would save nothing.
-    fork_servers = ForkServers(cold=True) if remote.task.alone else _fork_servers()
-    runner = TaskRunner(
-        Plan([], [], tasks={remote.task.key: remote.task, **inputs}), Run(folder, {}), store, QuietDisplay(),
-        budget=members.memory_bytes(),
-        threads=max(1, (os.cpu_count() or 1) // remote.lanes),
-        gate=TimingGate(remote.gate["wait_s"], remote.gate["busy"]),
-        stop=event, fork_servers=fork_servers, outcomes=outcomes, children=children,
-    )  # fmt: skip
-    try:
-        return runner.perform(remote.task)
-    finally:
-        with _lock:
-            _running[remote.sweep].remove((children, event))
-
-
-def _make_stub(stage: str, key: str) -> Task:
-    """Return a task that stands for its artifact."""
-    return Task(stage, key, {}, {}, {}, {}, stage, 0, 0, 0, None)
 
 
 def _fill_in(result: RemoteResult, task: Task, outcome: Outcome, folder: Path) -> None:
@@ -208,11 +198,6 @@ def _fill_in(result: RemoteResult, task: Task, outcome: Outcome, folder: Path) -
         result.result = outcome.result.to_plain()
 
 
-def unpack_files(result: RemoteResult) -> dict[str, bytes]:
-    """Return the contents of a result's files by their names within the task's folder."""
-    return {name: zlib.decompress(base64.b64decode(text)) for name, text in result.files.items()}
-
-
 def encode_task(
     task: Task, sweep: str, inputs: dict[str, tuple[str, str]], settings: RunSettings, again: bool = False
 ) -> str:
@@ -222,8 +207,3 @@ def encode_task(
         settings.lanes, members.tools(), again,
     )  # fmt: skip
     return msgspec.json.encode(remote).decode()
-
-
-def read_task_result(result: RemoteResult) -> TaskResult | None:
-    """Return the task's own result, or None if no process ran."""
-    return None if result.result is None else TaskResult.from_plain(result.result)

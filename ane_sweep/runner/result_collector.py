@@ -4,11 +4,13 @@ It looks up outcomes that exist already, puts a task's inputs into the shared st
 results where a task that ran here would leave them.
 """
 
+import base64
 import threading
-from collections.abc import Callable
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
 
 import msgspec
 
@@ -18,7 +20,8 @@ from ane_sweep.bridge.protocol import STDERR
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.bridge.stages import STAGES
-from ane_sweep.bridge.task import Task
+from ane_sweep.bridge.task import Task, TaskResult
+from ane_sweep.fleet.link import Future
 from ane_sweep.native_errors import explain
 from ane_sweep.runner import remote_task
 from ane_sweep.runner.ready_queue import LostAttempt
@@ -26,19 +29,6 @@ from ane_sweep.runner.task_runner import UNSTORED, Display, QuietDisplay, TaskRu
 from ane_sweep.store.runs import Run
 
 _GATHER_S = 60.0
-
-
-class Gathered(Protocol):
-    """The part of a Dask future that brings a result."""
-
-    def result(self, timeout: float | None = None) -> str: ...
-
-
-def measuring_worker(outcome: Outcome) -> str | None:
-    """Return the worker on which an outcome's figures were taken, if it is known."""
-    measured_on = outcome.result.facts.get("measured_on", {})
-    name: str | None = measured_on.get("host", {}).get("worker")
-    return name
 
 
 class MachineShare(msgspec.Struct):
@@ -58,34 +48,29 @@ class MachineTally:
     def __init__(self, run: Run) -> None:
         info = disk.read_json(run.folder / "run.json")
         earlier = info.get("machines") if isinstance(info, dict) else None
-        self._shares = kept.as_kind(earlier, dict[str, MachineShare]) or {}
+        self._shares = defaultdict(MachineShare, kept.as_kind(earlier, dict[str, MachineShare]) or {})
         self._lock = threading.Lock()
 
-    @property
-    def machines(self) -> dict[str, dict[str, object]]:
-        """Return the shares as JSON values."""
-        plain: dict[str, dict[str, object]] = msgspec.to_builtins(self._shares)
+    def as_plain(self) -> dict[str, dict[str, object]]:
+        plain: dict[str, dict[str, object]] = msgspec.to_builtins(dict(self._shares))
         return plain
 
-    def add_task(self, name: str, host: dict[str, Any], seconds: float) -> None:
-        """Count a task that a machine has done."""
-        with self._lock:
-            share = self._shares.setdefault(name, MachineShare())
-            share.tasks += 1
-            share.seconds = round(share.seconds + seconds, 3)
-            share.chip = host.get("declared_chip") or host.get("chip")
-            share.os = " ".join(str(host[key]) for key in ("os_version", "os_build") if host.get(key))
-
-    def add_loss(self, name: str | None) -> None:
-        """Count a task that a machine began and did not end; None if no machine had begun it."""
+    def add(self, name: str | None, *, lost: int = 0, moved: int = 0) -> None:
+        """Count a task that a machine began and did not end, or a program that another one times; None: no machine began it."""
         if name is not None:
             with self._lock:
-                self._shares.setdefault(name, MachineShare()).lost += 1
+                self._shares[name].lost += lost
+                self._shares[name].moved += moved
 
-    def add_move(self, name: str) -> None:
-        """Count a program that another machine times in place of this one."""
+    def add_task(self, name: str, host: Mapping[str, object], seconds: float) -> None:
+        """Count a task that a machine has done."""
         with self._lock:
-            self._shares.setdefault(name, MachineShare()).moved += 1
+            share = self._shares[name]
+            share.tasks += 1
+            share.seconds = round(share.seconds + seconds, 3)
+            chip = host.get("declared_chip") or host.get("chip")
+            share.chip = None if chip is None else str(chip)
+            share.os = " ".join(str(host[key]) for key in ("os_version", "os_build") if host.get(key))
 
 
 @dataclass
@@ -124,7 +109,9 @@ class ResultCollector:
         if task.folders and task.place:  # run here, it would give another machine's figure; the plan refuses such cells
             return Outcome(StageStatus.FAILED, f"{task.stage} needs files that only the machine that sweeps has")
         if STAGES[task.stage].network or task.folders:
-            return self._run_here(task)
+            for key in task.inputs.values():
+                self._pull(self.runner.plan.tasks[key])
+            return replace(self.runner, display=_StartOnly(self.runner.display)).perform(task)
         for key in task.inputs.values():
             if (why := self._share(self.runner.plan.tasks[key])) is not None:
                 return Outcome(StageStatus.FAILED, why)
@@ -132,13 +119,13 @@ class ResultCollector:
 
     def encode(self, task: Task, sweep: str) -> str:
         """Return a task as the text that a worker takes."""
-        tasks = self.runner.plan.tasks
-        inputs = {role: (tasks[key].stage, key) for role, key in task.inputs.items() if _is_stored(tasks[key])}
+        stored = {role: self.runner.plan.tasks[key] for role, key in task.inputs.items()}
+        inputs = {role: (made.stage, made.key) for role, made in stored.items() if _is_stored(made)}
         alone = replace(task, inputs={role: key for role, (_, key) in inputs.items()}, after=(), more_of="")
         again = task.key in self._damaged or self.shared.damage(task.stage, task.key) is not None
         return remote_task.encode_task(alone, sweep, inputs, self.settings, again)
 
-    def collect(self, task: Task, future: Gathered, is_current: Callable[[], bool]) -> Outcome | LostAttempt:
+    def collect(self, task: Task, future: Future, is_current: Callable[[], bool]) -> Outcome | LostAttempt:
         """Return the outcome that a future brings, or why it brings no outcome. A result that is not current any more is dropped."""
         try:
             result = conversion.decode(future.result(timeout=_GATHER_S), remote_task.RemoteResult)
@@ -174,17 +161,17 @@ class ResultCollector:
         """Put a result where a task that ran here would leave it."""
         folder = self.run.make_task_folder(task)
         (folder / "out").mkdir()
-        for name, content in remote_task.unpack_files(remote).items():
+        for name, content in remote.files.items():
             path = folder / name
             if not path.resolve().is_relative_to(folder.resolve()):
                 return LostAttempt(f"{remote.machine} answered with a file outside of the task's folder")
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        status, result = StageStatus(remote.status), remote_task.read_task_result(remote)
+            path.write_bytes(zlib.decompress(base64.b64decode(content)))
+        status = StageStatus(remote.status)
         outcome = Outcome(status, remote.reason, folder=folder / "out", stderr=folder / STDERR)
-        if result is None:
+        if remote.result is None:  # no process ran
             return outcome
-        outcome.result = result
+        outcome.result = result = TaskResult.from_plain(remote.result)
         if task.place:
             host = {**remote.host, "worker": remote.machine}
             result.facts["measured_on"] = {"host": host, "toolchain": remote.toolchain}
@@ -205,12 +192,6 @@ class ResultCollector:
             seconds = result.seconds or 0.0
             self.store.record_history(stage=task.stage, work=task.work, seconds=seconds, peak_bytes=result.peak_bytes)
         return outcome
-
-    def _run_here(self, task: Task) -> Outcome:
-        """Run a task that needs the network's caches or files of this machine."""
-        for key in task.inputs.values():
-            self._pull(self.runner.plan.tasks[key])
-        return replace(self.runner, display=_StartOnly(self.runner.display)).perform(task)
 
     def _pull(self, task: Task) -> Path | None:
         if not _is_stored(task) or self.store.lookup(task.stage, task.key) is not None:

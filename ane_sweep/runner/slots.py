@@ -3,6 +3,7 @@
 import heapq
 import random
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 
 from ane_sweep.bridge.plan import Outcome
@@ -35,28 +36,25 @@ class SlotQueue:
     """
 
     def __init__(self, tasks: list[Task], outcomes: dict[str, Outcome], budget: int, longest_first: bool = False):
-        self.tasks = tasks
-        self.outcomes = outcomes
-        self.budget = budget
+        self.tasks, self.outcomes, self.budget = tasks, outcomes, budget
         self.running: dict[str, int] = {}
         self.changed = threading.Condition()
         self.error: BaseException | None = None
         self.left = len(tasks)
         self.waits_for = [{key for key in task.inputs.values() if key not in outcomes} for task in tasks]
-        self.dependants: dict[str, list[int]] = {}  # key -> places of the tasks that need it
-        self.ready: dict[int, list[tuple[float, int]]] = {}  # peak bytes -> heap of (minus seconds of the chain, place)
+        self.dependants: dict[str, list[int]] = defaultdict(list)  # key -> places of the tasks that need it
+        # peak bytes -> heap of (minus seconds of the chain, place)
+        self.ready: dict[int, list[tuple[float, int]]] = defaultdict(list)
         for place, needs in enumerate(self.waits_for):
             for key in needs:
-                self.dependants.setdefault(key, []).append(place)
+                self.dependants[key].append(place)
         self.chain_s = [0.0] * len(tasks)
-        for place in reversed(
-            range(len(tasks) if longest_first else 0)
-        ):  # a plan names a task before those that need it
-            after = (self.chain_s[other] for other in self.dependants.get(tasks[place].key, ()))
-            self.chain_s[place] = expected_seconds(tasks[place]) + max(after, default=0.0)
-        for place, needs in enumerate(self.waits_for):
-            if not needs:
-                self._make_ready(place)
+        if longest_first:
+            for place, task in reversed(list(enumerate(tasks))):  # a plan names a task before those that need it
+                after = (self.chain_s[other] for other in self.dependants[task.key])
+                self.chain_s[place] = expected_seconds(task) + max(after, default=0.0)
+        for place in range(len(tasks)):
+            self._note_if_ready(place)
 
     def run_slot(self, perform: Callable[[Task], Outcome]) -> None:
         """Take tasks and perform them in this thread until none is left. The first exception of any slot stops all slots."""
@@ -69,7 +67,11 @@ class SlotQueue:
                     self.changed.notify_all()
                 return
             with self.changed:
-                self._finish(task, outcome)
+                del self.running[task.key]
+                self.outcomes[task.key] = outcome
+                for place in self.dependants.pop(task.key, ()):
+                    self.waits_for[place].discard(task.key)
+                    self._note_if_ready(place)
                 self.changed.notify_all()
 
     def _take(self) -> Task | None:
@@ -85,14 +87,6 @@ class SlotQueue:
                 self.changed.wait()
             return None
 
-    def _finish(self, task: Task, outcome: Outcome) -> None:
-        del self.running[task.key]
-        self.outcomes[task.key] = outcome
-        for place in self.dependants.pop(task.key, ()):
-            self.waits_for[place].discard(task.key)
-            if not self.waits_for[place]:
-                self._make_ready(place)
-
-    def _make_ready(self, place: int) -> None:
-        waiting = self.ready.setdefault(self.tasks[place].memory_bytes, [])
-        heapq.heappush(waiting, (-self.chain_s[place], place))
+    def _note_if_ready(self, place: int) -> None:
+        if not self.waits_for[place]:
+            heapq.heappush(self.ready[self.tasks[place].memory_bytes], (-self.chain_s[place], place))

@@ -106,8 +106,10 @@ class TaskRunner:
         if (stored := self._reuse(task)) is not None:
             return stored
         earlier = self.run.earlier_result(task)
-        if earlier and (task.stage in UNSTORED or earlier.status != "ok") and not _is_worth_retrying(earlier):
-            return self._outcome(earlier, task, self.run.task_folder(task) / "out")
+        if earlier and (task.stage in UNSTORED or earlier.status != "ok"):
+            was_full = earlier.status == "failed" and native_errors.is_no_space_reason(earlier.reason)
+            if not was_full:  # a disk may have room by now
+                return self._outcome(earlier, task, self.run.task_folder(task) / "out")
         if self.deadline is not None and time.monotonic() >= self.deadline:
             return Outcome(StageStatus.SKIPPED, "budget_minutes was spent before its turn")
         return None
@@ -148,7 +150,21 @@ class TaskRunner:
             fault = self.store.fault(task.stage, task.key, self._origins(task))
             if fault:
                 self.store.remove(task.stage, task.key)
-            outcome = self._make(task)
+            aside = self.store.stage_aside(task.stage, task.key)
+            try:
+                outcome = self._run(task, aside)
+                if outcome.status == StageStatus.OK:
+                    origins = self._origins(task)
+                    # An artifact without files is never a cache hit.
+                    if outcome.stderr is not None and (task.stage in _KEEPS_STDERR or not any(aside.iterdir())):
+                        with (
+                            contextlib.suppress(OSError),
+                            open(outcome.stderr, "rb") as file,
+                        ):  # a full disk is met again below
+                            (aside / STDERR).write_bytes(file.read(STDERR_BYTES))
+                    outcome.folder = self.store.commit(aside, task.stage, task.key, outcome.result, origins)
+            finally:
+                self.store.discard(aside)
             if self.shared is not None:
                 fault = fault or self.shared.damage(task.stage, task.key)
         except StoreError as error:  # a full disk costs this task, not the sweep
@@ -157,21 +173,6 @@ class TaskRunner:
             again = f"made again, as the stored one could not be used: {fault}"
             outcome.reason = again if outcome.reason is None else f"{outcome.reason} ({again})"
         return outcome
-
-    def _make(self, task: Task) -> Outcome:
-        aside = self.store.stage_aside(task.stage, task.key)
-        try:
-            outcome = self._run(task, aside)
-            if outcome.status == StageStatus.OK:
-                origins = self._origins(task)
-                if task.stage in _KEEPS_STDERR or not any(
-                    aside.iterdir()
-                ):  # an artifact without files is never a cache hit
-                    _keep_head(outcome.stderr, aside / STDERR)
-                outcome.folder = self.store.commit(aside, task.stage, task.key, outcome.result, origins)
-            return outcome
-        finally:
-            self.store.discard(aside)
 
     def _machine_lock(self, alone: bool) -> contextlib.AbstractContextManager[None]:
         doing = "uses this cache: timing waits for it" if alone else "is timing: preparing waits for it"
@@ -189,12 +190,11 @@ class TaskRunner:
 
     def _origins(self, task: Task) -> dict[str, files.Origin]:
         """Return the stored artifacts that a task is made from, by role, with digests of their content."""
-        origins = {}
-        for role, key in task.inputs.items():
-            folder = self.outcomes[key].folder
-            if self._is_stored(key) and folder is not None:
-                origins[role] = files.Origin(key, files.digest(folder))
-        return origins
+        return {
+            role: files.Origin(key, files.digest(folder))
+            for role, key in task.inputs.items()
+            if self._is_stored(key) and (folder := self.outcomes[key].folder) is not None
+        }
 
     def _damaged_input(self, task: Task) -> str | None:
         """Describe an input that was damaged while the task ran, or return None. Only files that changed are read again."""
@@ -221,7 +221,8 @@ class TaskRunner:
             stage=task.stage,
             key=task.key,
             params=task.params,
-            inputs=task.folders | {role: self._folder(key) for role, key in task.inputs.items()},
+            inputs=task.folders
+            | {role: path for role, key in task.inputs.items() if (path := self.outcomes[key].folder)},
             out=out,
             tmp=folder / "tmp",
             limits=Limits(task.memory_limit(self.budget)),
@@ -246,23 +247,11 @@ class TaskRunner:
             self.store.record_history(stage=task.stage, work=task.work, seconds=seconds, peak_bytes=result.peak_bytes)
         return outcome
 
-    def _folder(self, key: str) -> Path:
-        folder = self.outcomes[key].folder
-        assert folder is not None  # the input is done: see resolve_without_running
-        return folder
-
     def _outcome(self, result: TaskResult, task: Task, out: Path) -> Outcome:
         status = StageStatus(result.status)
         fetched = result.facts.get("folder") if status in DONE else None
         stderr = self.run.task_folder(task) / STDERR
         return Outcome(status, result.reason, result, Path(fetched) if fetched else out, stderr)
-
-
-def _keep_head(source: Path | None, target: Path) -> None:
-    """Copy the first STDERR_BYTES of a file. A full disk is ignored: storing the artifact will meet it again."""
-    if source is not None:
-        with contextlib.suppress(OSError), open(source, "rb") as file:
-            target.write_bytes(file.read(STDERR_BYTES))
 
 
 def decide_further_timing(first: Outcome) -> Outcome | None:
@@ -278,8 +267,3 @@ def decide_further_timing(first: Outcome) -> Outcome | None:
         f"the first process took {took:.0f} s: latency.repeats=auto times what takes over {CHEAP_S:.0f} s once; "
         f"latency.repeats={AUTO_REPEATS} times it in {AUTO_REPEATS}",
     )
-
-
-def _is_worth_retrying(earlier: TaskResult) -> bool:
-    """Return True if an earlier failure may have passed: a disk that was full and has room by now."""
-    return earlier.status == "failed" and native_errors.is_no_space_reason(earlier.reason)

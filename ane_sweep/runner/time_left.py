@@ -2,7 +2,7 @@
 
 import statistics
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import CHEAP_S, Task
@@ -16,16 +16,15 @@ Kind = tuple[str, int, float | None, bool]
 class TimeLeft:
     """Counts the remaining tasks by stage and size, and what such tasks took in this run, else in past ones."""
 
-    def __init__(self, tasks: Iterable[Task]) -> None:
-        self.count: Counter[Kind] = Counter()
-        self.alone = 0
+    def __init__(self, tasks: Collection[Task]) -> None:
+        self.count = Counter(map(_kind, tasks))
+        self.alone = sum(task.alone for task in tasks)
         self.took: dict[str, deque[tuple[int, float]]] = defaultdict(lambda: deque(maxlen=_LATEST))
-        for task in tasks:
-            self._add(task, 1)
 
     def drop(self, task: Task, seconds: float | None) -> None:
         """Take out a task that has ended, after `seconds` if a process did it well."""
-        self._add(task, -1)
+        self.count[_kind(task)] -= 1
+        self.alone -= task.alone
         if seconds is not None:
             self.took[task.stage].append((task.work, seconds))
 
@@ -38,14 +37,15 @@ class TimeLeft:
         the size of a model would be wrong by several times on another machine, and so would be the duration of a task that
         has run for twice as long as such tasks took.
         """
-        each = {kind: self._expected(kind) for kind, many in self.count.items() if many}
-        left = 0.0
-        for kind, known in each.items():
-            if known is None:
-                return None
-            left += self.count[kind] * known
+        left, each = 0.0, dict[Kind, float]()
+        for kind, many in self.count.items():
+            if many:
+                if (known := self._expected(kind)) is None:
+                    return None
+                each[kind] = known
+                left += many * known
         for task, spent in running:
-            known = each.get(_kind(task)) or 0.0
+            known = each.get(_kind(task), 0.0)
             if spent > 2 * known + _SLACK_S:
                 return None
             left -= min(spent, known)
@@ -59,10 +59,6 @@ class TimeLeft:
             return recorded
         mean = statistics.fmean(here)
         return 0.0 if is_more and mean > CHEAP_S else mean
-
-    def _add(self, task: Task, sign: int) -> None:
-        self.count[_kind(task)] += sign
-        self.alone += sign * task.alone
 
 
 def _kind(task: Task) -> Kind:

@@ -206,14 +206,15 @@ class Store:
         if self.root.is_symlink():
             return []
         removed = []
-        with locks.hold(self.root / "locks" / "tmp.lock"), self._open("tmp") as tmp:
+        with locks.hold(self.root / "locks" / "tmp.lock"), disk.open_folder(self.root, "tmp") as tmp:
             for owner in sorted((self.root / "tmp").iterdir()) if tmp is not None else ():
                 is_folder = owner.is_dir() and not owner.is_symlink()
                 if tmp is not None and not (is_folder and _is_alive(owner)):
                     disk.remove_entry(tmp, owner.name)
                     removed += [owner] if is_folder else []
         for path in (self.root / "locks").glob("*-*.lock"):  # named after keys
-            locks.drop(path)
+            if (lock := locks.tried(path, create=False)) is not None:
+                lock.close(delete=True)
         return removed
 
     def prune(self, max_bytes: int | None = None, older_than_days: float | None = None) -> list[Path]:
@@ -247,13 +248,13 @@ class Store:
         """Delete an artifact: absent at once, deleted after, never half there. Return False if it was not there, or if it lies
         behind a link, where nothing is deleted."""
         stage, part, key = path.relative_to(self.root).parts
-        with self._open(stage, part) as folder:
+        with disk.open_folder(self.root, stage, part) as folder:
             if folder is None:
                 return False
             try:
                 grave = self.scratch("grave")
             except StoreError:  # too full for one more folder; without its result an artifact is absent as well
-                with self._open(stage, part, key) as artifact:
+                with disk.open_folder(self.root, stage, part, key) as artifact:
                     if artifact is not None:
                         disk.remove_entry(artifact, files.RESULT)
                 disk.remove_entry(folder, key)
@@ -265,9 +266,6 @@ class Store:
             finally:
                 disk.remove_tree(grave)
         return True
-
-    def _open(self, *names: str) -> contextlib.AbstractContextManager[int | None]:
-        return disk.open_folder(self.root, *names)
 
     # History
 
@@ -285,10 +283,8 @@ def _is_alive(owner: Path) -> bool:
         lock = locks.Lock(owner / _ALIVE, create=False)
     except OSError:
         return False
-    try:
+    with contextlib.closing(lock):
         return not lock.attempt()
-    finally:
-        lock.close()
 
 
 def _entries(root: Path) -> Iterator[tuple[float, int, Path]]:

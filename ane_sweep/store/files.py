@@ -22,9 +22,8 @@ from ane_sweep.bridge.task import TaskResult
 VERSION = 2  # of files.json: enters every key, so that what was stored in another form is made again
 RESULT, FILES = "result.json", "files.json"
 DIGESTS = "digests.json"  # of a task's folder in a run: name -> sha256
-_hashed: dict[
-    tuple[int, ...], str
-] = {}  # digests that this process has computed; valid while size, mtime and inode stay
+# Digests that this process has computed; valid while device, inode, size and mtime stay.
+_hashed: dict[tuple[int, ...], str] = {}
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ def artifact_files(folder: Path) -> list[Artifact]:
     A stored artifact was hashed when it was committed; any other folder is hashed now.
     """
     stored = listing(folder)
-    files = stored.files if stored else [_describe(path, folder) for path in _listed(folder)]
+    files = stored.files if stored else _listed(folder)
     return [Artifact(file.name, str(folder / file.name), file.bytes, file.sha256) for file in files]
 
 
@@ -98,13 +97,12 @@ def damage(folder: Path, *, content: bool) -> str | None:
 
 def seal(folder: Path, result: TaskResult, inputs: Mapping[str, Origin]) -> None:
     """Flush and hash every file, write files.json, then result.json, and flush the folders: ready to be renamed."""
-    files = []
-    for path in _listed(folder):
-        files.append(_describe(path, folder))
-        flush(path)
+    listed = _listed(folder)
+    for file in listed:
+        flush(folder / file.name)
     text = disk.as_json(result.to_plain())
     entry = File(RESULT, len(text), hashlib.sha256(text).hexdigest())
-    disk.write_json(folder / FILES, msgspec.to_builtins(Listing(files, entry, dict(inputs))))
+    disk.write_json(folder / FILES, msgspec.to_builtins(Listing(listed, entry, dict(inputs))))
     result.write(folder / RESULT)
     for name, _, _ in os.walk(folder, topdown=False):
         flush(Path(name))
@@ -151,7 +149,7 @@ def flush(path: Path) -> None:
 
 def size(folder: Path) -> int:
     """Return the bytes of all files below a folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return sum(path.stat().st_size for path in _regular(folder))
 
 
 def free_bytes(folder: Path) -> int:
@@ -161,15 +159,13 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-def _listed(folder: Path) -> list[Path]:
-    own = (folder / FILES, folder / RESULT)
-    found = [path for path in _regular(folder) if path not in own]
-    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+def _listed(folder: Path) -> list[File]:
+    """Return an artifact's own files, sorted by name, which are hashed now."""
+    paths = {path.relative_to(folder).as_posix(): path for path in _regular(folder)}
+    return [
+        File(name, paths[name].stat().st_size, sha256(paths[name])) for name in sorted(paths.keys() - {FILES, RESULT})
+    ]
 
 
 def _regular(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-
-
-def _describe(path: Path, folder: Path) -> File:
-    return File(path.relative_to(folder).as_posix(), path.stat().st_size, sha256(path))

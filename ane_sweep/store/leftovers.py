@@ -32,19 +32,21 @@ def tidy(out: Path) -> list[str]:
 
 def _abandoned(out: Path, name: str) -> bool:
     """Tidy an interrupted run's folder. Return True if it was old and was deleted."""
-    run, age = runs.Run(out / "runs" / name, {}), _age(out, "runs", name)
-    names = set(_names_in(out, "runs", name))
+    run, place = runs.Run(out / "runs" / name, {}), ("runs", name)
+    names = set(_names_in(out, *place))
     if "tasks" not in names or names - {"tasks", "run.json", runs.STUDY, runs.LOCK}:
         return False
+    with disk.open_folder(out, *place) as folder:
+        age = 0.0 if folder is None else min(_seconds_since_change(folder, part) for part in (".", "tasks"))
     if age < _SETTLED_S or not runs.hold(run):
         return False
     if age > ABANDONED_DAYS * 86400:
         return runs.delete(run)
-    for task in _names_in(out, "runs", name, "tasks"):
-        with disk.open_folder(out, "runs", name, "tasks", task) as folder:
+    for task in _names_in(out, *place, "tasks"):
+        with disk.open_folder(out, *place, "tasks", task) as folder:
             if folder is not None:
                 disk.remove_entry(folder, "tmp")
-        _delete_asides(out, "runs", name, "tasks", task)
+        _delete_asides(out, *place, "tasks", task)
     run.release()
     return False
 
@@ -57,17 +59,9 @@ def _names_in(out: Path, *names: str) -> list[str]:
 
 def _delete_asides(out: Path, *names: str) -> None:
     with disk.open_folder(out, *names) as folder:
-        if folder is None:
-            return
-        for name in os.listdir(folder):
-            if _ASIDE.fullmatch(name) and _seconds_since_change(folder, name) > _SETTLED_S:
+        for name in os.listdir(folder) if folder is not None else ():
+            if folder is not None and _ASIDE.fullmatch(name) and _seconds_since_change(folder, name) > _SETTLED_S:
                 disk.remove_entry(folder, name)
-
-
-def _age(out: Path, *names: str) -> float:
-    """Return the seconds since a run's folder or its tasks changed; 0 for a folder that is gone or behind a link."""
-    with disk.open_folder(out, *names) as folder:
-        return 0.0 if folder is None else min(_seconds_since_change(folder, name) for name in (".", "tasks"))
 
 
 def _seconds_since_change(folder: int, name: str) -> float:

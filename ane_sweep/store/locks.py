@@ -37,10 +37,9 @@ class Lock:
         self.path = path
         if create and path.is_symlink():  # it may lead out of the outputs
             path.unlink(missing_ok=True)
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
         # A file object: whoever forgets to close it lets go of it all the same.
-        self._file = os.fdopen(
-            os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0), 0o666), "r+b", 0
-        )
+        self._file = os.fdopen(os.open(path, flags, 0o666), "r+b", 0)
         self.descriptor = self._file.fileno()
 
     def attempt(self, *, shared: bool = False) -> bool:
@@ -56,11 +55,19 @@ class Lock:
 
         A file system that has no locks is a StoreError with a plain sentence.
         """
+        told = False
         try:
             if wait is None:
                 fcntl.flock(self.descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
-            else:
-                self._wait(shared, wait)
+            while wait is not None and not self.attempt(shared=shared):
+                if not told:
+                    wait.tell()
+                    told = True
+                if wait.stop.is_set():
+                    raise Interrupted(
+                        f"the sweep is being stopped; it was waiting for {self.path.name}, which another holds"
+                    )
+                time.sleep(_POLL_S)  # not stop.wait: a signal handler that sets it in this thread would deadlock
         except OSError as error:
             if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
                 raise StoreError(
@@ -68,21 +75,6 @@ class Lock:
                     "choose a folder on a local disk with out=PATH"
                 ) from error
             raise
-
-    def _wait(self, shared: bool, wait: Waiting) -> None:
-        told = False
-        while not self.attempt(shared=shared):
-            if not told:
-                wait.tell()
-                told = True
-            if wait.stop.is_set():
-                raise Interrupted(
-                    f"the sweep is being stopped; it was waiting for {self.path.name}, which another holds"
-                )
-            time.sleep(_POLL_S)  # not stop.wait: a signal handler that sets it in this thread would deadlock
-
-    def let_go(self) -> None:
-        fcntl.flock(self.descriptor, fcntl.LOCK_UN)
 
     def is_its_file(self) -> bool:
         """Return False if the last holder deleted the file while we waited, so that the path holds another file or none."""
@@ -134,21 +126,16 @@ def tried(path: Path, *, create: bool = True) -> Lock | None:
     return None
 
 
-def drop(path: Path) -> None:
-    """Delete a lock's file if no process holds the lock."""
-    if (lock := tried(path, create=False)) is not None:
-        lock.close(delete=True)
-
-
 @contextlib.contextmanager
 def machine(folder: Path, *, shared: bool, wait: Waiting | None = None) -> Iterator[None]:
     """Many prepare (shared) or one times (alone), among all processes that use `folder`.
 
     A timing that waits holds the turnstile, so that preparations which keep coming cannot starve it.
     """
-    with contextlib.ExitStack() as stack:
-        turn = stack.enter_context(hold(folder / "turnstile.lock", shared=shared, wait=wait))
-        stack.enter_context(hold(folder / "machine.lock", shared=shared, wait=wait))
+    with (
+        hold(folder / "turnstile.lock", shared=shared, wait=wait) as turn,
+        hold(folder / "machine.lock", shared=shared, wait=wait),
+    ):
         if shared:
-            turn.let_go()
+            fcntl.flock(turn.descriptor, fcntl.LOCK_UN)
         yield

@@ -10,18 +10,24 @@ fsspec's configuration (~/.config/fsspec/*.json, FSSPEC_<PROTOCOL>_<OPTION>).
 import contextlib
 import errno
 import os
-import queue
 import re
 import tempfile
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ane_sweep import native_errors, outward
 from ane_sweep.errors import StoreError, Unfit
 
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+    from ane_sweep.store.transports import Halting
+
 T = TypeVar("T")
+Opened: TypeAlias = "tuple[AbstractFileSystem, str]"  # and the store's folder in it
 PAUSES = (0.5, 2.0)  # seconds before each further attempt
 SMALL_BYTES = 8 << 20  # of a manifest: one of 50,000 files
 _PIECE_BYTES = 1 << 20
@@ -42,12 +48,8 @@ _REFUSALS = (
 )  # fmt: skip
 # By name, as their packages may not be there: no credentials, wrong ones, a server that cannot show who it is.
 _DISTRUST = (
-    "NoCredentialsError",
-    "AuthenticationException",
-    "BadHostKeyException",
-    "SSLError",
-    "SSLCertVerificationError",
-)
+    "NoCredentialsError", "AuthenticationException", "BadHostKeyException", "SSLError", "SSLCertVerificationError",
+)  # fmt: skip
 _FORBIDDEN = (401, 403, 405, 501)  # HTTP: who may not write, and a server that takes no PUT
 
 
@@ -69,10 +71,8 @@ def problem(name: str, url: str) -> str | None:
         known = ", ".join(sorted({"file", "gs", "https", "s3", "sftp"}))
         return f"{said}: no file system is called {scheme}; among those there are: {known}"
     except ImportError as error:
-        package = PACKAGES.get(scheme)
-        return f"{said}: {scheme}:// needs a package that is missing: " + (
-            f"pip install {package}" if package else str(error)
-        )
+        missing = f"pip install {PACKAGES[scheme]}" if scheme in PACKAGES else str(error)
+        return f"{said}: {scheme}:// needs a package that is missing: {missing}"
     return None
 
 
@@ -86,9 +86,9 @@ class Remote:
     def __init__(self, url: str, stop: threading.Event | None = None) -> None:
         self.url, self.protocol = url, protocol(url)
         self._stop = stop or threading.Event()
-        self._opened: tuple[Any, str] | None = None
+        self._opened: Opened | None = None
         # paramiko and its like answer one thread at a time
-        self._turn: Any = contextlib.nullcontext() if self.protocol in _SIDE_BY_SIDE else threading.Lock()
+        self._turn = contextlib.nullcontext() if self.protocol in _SIDE_BY_SIDE else threading.Lock()
 
     def read(self, name: str, most: int = SMALL_BYTES) -> bytes | None:
         """Return a small file's content, or None if the file is missing. Raises Unfit if it is longer than `most` bytes."""
@@ -106,8 +106,8 @@ class Remote:
     def size(self, name: str) -> int | None:
         """Return the bytes of a file, None if it is missing, or -1 if the server does not report it."""
         with contextlib.suppress(FileNotFoundError):
-            found = self._tried(lambda fs, root: fs.info(f"{root}/{name}"))
-            return found["size"] if found.get("size") is not None else -1
+            size: int | None = self._tried(lambda fs, root: fs.info(f"{root}/{name}")).get("size")
+            return -1 if size is None else size
         return None
 
     def put(self, name: str, path: Path) -> None:
@@ -125,12 +125,12 @@ class Remote:
         with contextlib.suppress(FileNotFoundError):
             self._tried(lambda fs, root: fs.rm_file(f"{root}/{name}"))
 
-    def _halting(self, most: int | None = None) -> Any:
-        from ane_sweep.store.halting import Halting
+    def _halting(self, most: int | None = None) -> "Halting":
+        from ane_sweep.store.transports import Halting
 
         return Halting(self._stop, most)
 
-    def _tried(self, do: Callable[[Any, str], T]) -> T:
+    def _tried(self, do: "Callable[[AbstractFileSystem, str], T]") -> T:
         for pause in PAUSES:
             try:
                 return self._once(do)
@@ -141,37 +141,32 @@ class Remote:
                 self._stop.wait(pause)
         return self._once(do)
 
-    def _once(self, do: Callable[[Any, str], T]) -> T:
+    def _once(self, do: "Callable[[AbstractFileSystem, str], T]") -> T:
         """Call the file system in a thread of its own. If the sweep is stopped meanwhile, raise Stopped and abandon the thread.
 
         A store that never answers then delays nothing, and the thread does not keep the process alive."""
-        answers: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
+        answer: Future[T] = Future()
 
         def ask() -> None:
             try:
                 with self._turn:
                     if self._opened is None:
                         self._opened = _connected(self.url, self.protocol)
-                    answers.put((True, do(*self._opened)))
+                    answer.set_result(do(*self._opened))
             except BaseException as error:
-                answers.put((False, error))
+                answer.set_exception(error)
 
         threading.Thread(target=ask, daemon=True).start()
-        while True:
-            with contextlib.suppress(queue.Empty):
-                worked, answer = answers.get(timeout=_LOOK_S)
-                if worked:
-                    return answer
-                raise answer
+        while not wait([answer], _LOOK_S).done:
             self._halting().call()
+        return answer.result()
 
 
 def is_refusal(error: Exception) -> bool:
     """Return True if another attempt would fail the same way, unlike after a fault of the network."""
-    status = getattr(error, "status", None)
     refused = isinstance(error, _REFUSALS) and not isinstance(error, ConnectionError)
     distrust = type(error).__name__ in _DISTRUST
-    return refused or distrust or is_forbidden(error) or _is_full(error) or 400 <= (status or 0) < 500
+    return refused or distrust or is_forbidden(error) or _is_full(error) or 400 <= (_status(error) or 0) < 500
 
 
 def _is_full(error: Exception) -> bool:
@@ -198,53 +193,54 @@ def _status(error: Exception) -> int | None:
     return getattr(error, "status", None)
 
 
-def _connected(url: str, scheme: str) -> tuple[Any, str]:
+def _connected(url: str, scheme: str) -> Opened:
     """Return the file system and the folder in it. Raises ConnectionError if the folder's parent does not exist: not mounted?"""
     import fsspec
 
-    if scheme in ("sftp", "ssh"):
-        from ane_sweep.store.sftp import Sftp
+    from ane_sweep.store import transports
 
-        return Sftp(**Sftp.parse_url(url)), Sftp._strip_protocol(url).rstrip("/")
+    if scheme in ("sftp", "ssh"):
+        return transports.connect_sftp(url)
     address = url if "://" in url or "::" in url else os.path.abspath(os.path.expanduser(url))
-    options: dict[str, Any] = {"skip_instance_cache": True}
+    options: dict[str, object] = {"skip_instance_cache": True}
     if scheme in ("s3", "s3a") and "config_kwargs" not in fsspec.config.conf.get("s3", {}):
         options["config_kwargs"] = {"retries": {"max_attempts": 1}}  # botocore's four, times ours, would be a minute
     if scheme in ("http", "https"):
-        from ane_sweep.store import web
-
-        options |= web.options()
+        options |= transports.http_options()
     fs, root = fsspec.url_to_fs(address, **options)
     if scheme in ("file", "local") and not Path(root).parent.is_dir():
         raise ConnectionError(f"there is no folder {Path(root).parent}: is it mounted?")
     return fs, root.rstrip("/")
 
 
-def _get(fs: Any, place: str, path: Path, callback: Any, scheme: str) -> None:
+def _get(fs: "AbstractFileSystem", place: str, path: Path, callback: "Halting", scheme: str) -> None:
     """Copy a file here. Opening a pipe would wait for ever: file systems that have such things are asked first."""
     if scheme not in ATOMIC and fs.info(place)["type"] != "file":
         raise Unfit("is no regular file")
     if scheme not in ("file", "local"):
         fs.get_file(place, str(path), callback=callback)
         return
-    with open(place, "rb", opener=_open_at_once) as source, open(path, "wb") as target:
+    with (
+        open(place, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as source,
+        open(path, "wb") as target,
+    ):
         while piece := source.read(_PIECE_BYTES):
             target.write(piece)
             callback.relative_update(len(piece))
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
-def _put(fs: Any, root: str, name: str, path: str, callback: Any, scheme: str) -> None:
+def _put(fs: "AbstractFileSystem", root: str, name: str, path: str, callback: "Halting", scheme: str) -> None:
     place = f"{root}/{name}"
     if scheme in ATOMIC:
         fs.put_file(path, place, callback=callback, **({"method": "put"} if scheme.startswith("http") else {}))
         return
     aside = f"{root}/tmp/{os.urandom(8).hex()}"
     for folder in (f"{root}/tmp", place.rpartition("/")[0]):
-        _make_folder(fs, folder)
+        try:
+            fs.makedirs(folder, exist_ok=True)
+        except Exception:  # another machine may make it at the same moment, which not every file system forgives
+            if not fs.isdir(folder):
+                raise
     try:
         fs.put_file(path, aside, callback=callback)
         fs.mv(aside, place)
@@ -252,12 +248,3 @@ def _put(fs: Any, root: str, name: str, path: str, callback: Any, scheme: str) -
         with contextlib.suppress(Exception):
             fs.rm_file(aside)
         raise
-
-
-def _make_folder(fs: Any, folder: str) -> None:
-    """Also where another machine makes it at the same moment, which not every file system forgives."""
-    try:
-        fs.makedirs(folder, exist_ok=True)
-    except Exception:
-        if not fs.isdir(folder):
-            raise

@@ -9,8 +9,9 @@ records.jsonl the sweep's records (record.py)
 """
 
 import contextlib
+import itertools
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,7 +23,7 @@ from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.bridge.task import Task, TaskResult
 from ane_sweep.errors import RunNotFound
-from ane_sweep.machine import checkout
+from ane_sweep.machine import host
 from ane_sweep.store import files, locks
 
 SCHEMA = 1
@@ -50,8 +51,8 @@ class Info:
     tracking: Tracking | None = None
     nightly: bool = False
     published: bool = False
-    imported: dict[str, Any] | None = None
-    source: dict[str, Any] | None = None
+    imported: dict[str, object] | None = None
+    source: dict[str, object] | None = None
 
 
 @dataclass
@@ -124,21 +125,18 @@ class Run:
         ended = _moment(self.info.get("finished"))
         return None if ended is None or self.began is None else (ended - self.began).total_seconds()
 
+    def note(self, **facts: object) -> None:
+        """Note facts in run.json: `store`, the traffic with a store that machines share; `machines`, each one's share."""
+        self.info |= facts
+        disk.write_json(self.folder / "run.json", self.info)
+
     def finish(self) -> None:
         """Note that the records are written; they are still to be reported and logged."""
-        self._note(finished=_text(_now()), published=False)
-
-    def note_shared(self, url: str, facts: dict[str, Any]) -> None:
-        """Note the traffic with a store that machines share, and the artifacts that could not be pushed."""
-        self._note(store={"url": url, **facts})
-
-    def note_machines(self, machines: dict[str, Any]) -> None:
-        """Note each fleet machine's share of the work."""
-        self._note(machines=machines)
+        self.note(finished=_text(_now()), published=False)
 
     def publish(self) -> None:
         """Note that the run was reported and logged."""
-        self._note(published=True)
+        self.note(published=True)
         self.release()
 
     def release(self) -> None:
@@ -147,26 +145,29 @@ class Run:
             self.lock.close(delete=True)
             self.lock = None
 
-    def _note(self, **facts: Any) -> None:
-        self.info |= facts
-        disk.write_json(self.folder / "run.json", self.info)
-
 
 def open_run(out: Path, plan: Plan, command: Sequence[str], settings: RunSettings) -> Run:
     """Return the run to work on: the requested one, an unfinished one of the same plan, or a new one. Raises RunNotFound."""
-    resume = settings.resume
-    mine = [run for run in list_runs(out) if run.info["plan_key"] == plan.key and not run.folder.is_symlink()]
-    if resume is not None:
-        wanted = [run for run in mine if resume in ("last", run.stamp)]
-        if not wanted:
-            raise RunNotFound(_not_resumable(out, resume))
-        if wanted[0].published or hold(wanted[0]):
-            return wanted[0]
-        raise RunNotFound(f"resume={resume}: {wanted[0].stamp} is being run by another process just now")
+    resume, every = settings.resume, list_runs(out)
+    mine = [run for run in every if run.info["plan_key"] == plan.key and not run.folder.is_symlink()]
+    if resume is None:
+        for run in mine:
+            if not run.published and not _stale(run, settings) and hold(run):
+                return run
+        return _new(out, plan, command, settings)
     for run in mine:
-        if not run.published and not _stale(run, settings) and hold(run):
-            return run
-    return _new(out, plan, command, settings)
+        if resume in ("last", run.stamp):
+            if run.published or hold(run):
+                return run
+            raise RunNotFound(f"resume={resume}: {run.stamp} is being run by another process just now")
+    for run in every:
+        if run.stamp == resume:
+            raise RunNotFound(
+                f"resume={resume}: that run is of another matrix, host or version of the tools than this command. "
+                f"Its own command was: {shlex.join(['ane-sweep', *run.info['command']])}; its records: ane-sweep report {resume}"
+            )
+    known = ", ".join(run.stamp for run in every[:8]) or "none"
+    raise RunNotFound(f"resume={resume}: no earlier run of this matrix under {out / 'runs'}; runs there: {known}")
 
 
 def list_runs(out: Path) -> list[Run]:
@@ -194,18 +195,6 @@ def find_run(out: Path, name: str | None) -> Run:
     return chosen
 
 
-def _not_resumable(out: Path, resume: str) -> str:
-    named = next((run for run in list_runs(out) if run.stamp == resume), None)
-    if named:
-        theirs = shlex.join(["ane-sweep", *named.info["command"]])
-        return (
-            f"resume={resume}: that run is of another matrix, host or version of the tools than this command. "
-            f"Its own command was: {theirs}; its records: ane-sweep report {resume}"
-        )
-    known = ", ".join(run.stamp for run in list_runs(out)[:8]) or "none"
-    return f"resume={resume}: no earlier run of this matrix under {out / 'runs'}; runs there: {known}"
-
-
 def _stale(run: Run, settings: RunSettings) -> bool:
     """Return True if an unfinished run is of another night: timings of two nights are not one sample."""
     if not settings.nightly.enabled:
@@ -219,37 +208,28 @@ def _stale(run: Run, settings: RunSettings) -> bool:
 def _new(out: Path, plan: Plan, command: Sequence[str], settings: RunSettings) -> Run:
     now = _now()
     order = max([now, *(run.order + timedelta(milliseconds=1) for run in list_runs(out)[:1])])
-    for name in _names(now.strftime("%Y%m%d-%H%M%S")):
-        folder = out / "runs" / name
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        info = {
-            "schema": SCHEMA,
-            "stamp": name,
-            "plan_key": plan.key,
-            "command": outward.map_texts(list(command), outward.mask_private),
-            "axes": plan.axes,
-            "cells": len(plan.cells),
-            "started": _text(now),
-            "order": _text(order),
-            "finished": None,
-            "tracking": outward.map_texts(vars(settings.tracking), outward.mask_credentials),
-            "nightly": settings.nightly.enabled,
-            "source": checkout.state(Path.cwd()),
-        }
-        run = Run(folder, info)
-        hold(run)
-        disk.write_json(folder / "run.json", info)
-        return run
-    raise AssertionError("unreachable")
-
-
-def _names(stamp: str) -> Iterator[str]:
-    yield stamp
-    for number in range(2, 1000):
-        yield f"{stamp}-{number}"
+    stamp = now.strftime("%Y%m%d-%H%M%S")
+    (out / "runs").mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        folder = out / "runs" / (stamp if number == 1 else f"{stamp}-{number}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+            break
+    run = Run(folder, {"schema": SCHEMA, "stamp": folder.name})
+    hold(run)
+    run.note(
+        plan_key=plan.key,
+        command=outward.map_texts(list(command), outward.mask_private),
+        axes=plan.axes,
+        cells=len(plan.cells),
+        started=_text(now),
+        order=_text(order),
+        finished=None,
+        tracking=outward.map_texts(vars(settings.tracking), outward.mask_credentials),
+        nightly=settings.nightly.enabled,
+        source=host.checkout(Path.cwd()),
+    )
+    return run
 
 
 def hold(run: Run) -> bool:
@@ -267,13 +247,13 @@ def delete(run: Run) -> bool:
         return True
 
 
-def _moment(text: Any) -> datetime | None:
+def _moment(text: object) -> datetime | None:
     """Return a date of run.json, or None if it is malformed or impossible."""
     try:
-        moment = datetime.fromisoformat(text).astimezone(UTC)
-    except (TypeError, ValueError, OverflowError):
+        moment = datetime.fromisoformat(text).astimezone(UTC) if isinstance(text, str) else None
+    except (ValueError, OverflowError):
         return None
-    return moment if moment.year < datetime.max.year else None
+    return moment if moment is not None and moment.year < datetime.max.year else None
 
 
 def _now() -> datetime:

@@ -9,12 +9,14 @@ pulled is made here, one that cannot be pushed stays here, and the reason is sho
 """
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -56,7 +58,7 @@ class Tally:
     pulled_bytes: int = 0
     pushed_bytes: int = 0
 
-    def as_plain(self) -> dict[str, Any]:
+    def as_plain(self) -> dict[str, object]:
         """Return the tally in the form of run.json."""
         left = [{"stage": stage, "key": key, "reason": reason} for (stage, key), reason in self.unpushed.items()]
         return {
@@ -70,7 +72,12 @@ class Damaged(Exception):
 
 
 class Shared:
-    """A store behind a URL. Its methods may be called by several threads, and raise nothing for what the store does."""
+    """A store behind a URL, for artifacts of some stages. The first use connects. Raises ConfigError for a bad URL.
+
+    stop   once it is set, nothing more is pulled or pushed, and what is on its way is given up
+
+    Its methods may be called by several threads, and raise nothing for what the store does.
+    """
 
     def __init__(
         self,
@@ -79,12 +86,13 @@ class Shared:
         stages: Collection[str] = frozenset(SHARED),
         stop: threading.Event | None = None,
     ) -> None:
+        if (fault := remote.problem("store", url)) is not None:
+            raise ConfigError(fault)
         self.url = outward.mask_credentials(url)  # as it is told
         self.tally = Tally()
-        self._stages = stages
+        self._stages, self._tell = stages, tell
         self._stop = stop or threading.Event()
         self._remote = remote.Remote(url, self._stop)
-        self._tell = tell
         self._mutex = threading.Lock()
         self._rests: dict[str, tuple[float, str]] = {}  # read, write -> until when it is left alone, and why
         self._told: set[str] = set()
@@ -107,7 +115,7 @@ class Shared:
         """
         self.tally.unpulled.pop((stage, key), None)
         here = store.intact(stage, key)
-        if here is not None and (inputs is None or _inputs(here) == inputs):
+        if here is not None and (inputs is None or ((held := files.listing(here)) and held.inputs == inputs)):
             return here
         manifest = self._manifest(stage, key) if stage in self._stages else None
         if manifest is None and (why := self._resting("read")) is not None:
@@ -116,15 +124,11 @@ class Shared:
             self._known.discard((stage, key))
             return None
         needed, free = sum(file.bytes for file in manifest.listing.files), files.free_bytes(store.root)
-        if needed > free:
-            self._not_pulled(stage, key, f"it has {size(needed)}, and {size(free)} are free here")
-            return None
+        aside = None
         try:
+            if needed > free:
+                raise StoreError(f"it has {size(needed)}, and {size(free)} are free here")
             aside = store.stage_aside(stage, key)
-        except StoreError as error:  # this disk: the task that now runs says the same
-            self._not_pulled(stage, key, str(error))
-            return None
-        try:
             result = self._fetch(manifest, aside)
             if result is None:
                 self.tally.unpulled[stage, key] = self._resting("read") or "the sweep was stopped"
@@ -132,22 +136,20 @@ class Shared:
             store.remove(stage, key)  # what lies there cannot be used
             folder = store.commit(aside, stage, key, result, manifest.listing.inputs)
         except Damaged as error:
-            with self._mutex:
-                self._damaged[stage, key] = str(error)
-            self._say(f"store={self.url}: {stage} {key[:12]} is refused: {error}; it is made again, and replaced there")
+            self._refuse(stage, key, str(error), "; it is made again, and replaced there")
             return None
-        except OSError as error:  # this disk, or a manifest that names what no disk can hold
-            self._not_pulled(stage, key, native_errors.explain(error))
-            return None
-        except StoreError as error:
-            self._not_pulled(stage, key, str(error))
+        except (OSError, StoreError) as error:  # this disk, or a manifest that names what no disk can hold
+            why = str(error) if isinstance(error, StoreError) else native_errors.explain(error)
+            self.tally.unpulled[stage, key] = why
+            self._say(f"{stage} could not be pulled: {why}")
             return None
         finally:
-            store.discard(aside)
+            if aside is not None:
+                store.discard(aside)
         with self._mutex:
             self._known.add((stage, key))
             self.tally.pulled.append((stage, key))
-            self.tally.pulled_bytes += sum(file.bytes for file in manifest.listing.files)
+            self.tally.pulled_bytes += needed
         return folder
 
     def push(self, store: Store, stage: str, key: str, again: bool = False) -> None:
@@ -159,13 +161,14 @@ class Shared:
             return
         listing = files.listing(folder)
         assert listing is not None  # it is intact
-        mine = Manifest(stage, key, listing)
         if again:
             self._bad_files |= {file.sha256 for file in (*listing.files, listing.result)}
-        elif (stage, key) not in self._damaged and _is_made_alike(self._manifest(stage, key), mine):
-            self._known.add((stage, key))
-            return
-        sent = self._reach("write", lambda: self._send(mine, folder))
+        elif (stage, key) not in self._damaged:
+            there = self._manifest(stage, key)
+            if there is not None and there.listing.inputs == listing.inputs:  # then equal keys mean equal artifacts
+                self._known.add((stage, key))
+                return
+        sent = self._reach("write", lambda: self._send(Manifest(stage, key, listing), folder))
         with self._mutex:
             if sent is None:
                 self.tally.unpushed[stage, key] = self._rests.get("write", (0.0, "the sweep was stopped"))[1]
@@ -195,9 +198,10 @@ class Shared:
             f"{len(tally.pushed)} pushed ({size(tally.pushed_bytes)}){left}"
         )
 
-    def _not_pulled(self, stage: str, key: str, why: str) -> None:
-        self.tally.unpulled[stage, key] = why
-        self._say(f"{stage} could not be pulled: {why}")
+    def _refuse(self, stage: str, key: str, fault: str, then: str = "") -> None:
+        with self._mutex:
+            self._damaged[stage, key] = fault
+        self._say(f"store={self.url}: {stage} {key[:12]} is refused: {fault}{then}")
 
     def _resting(self, side: str) -> str | None:
         """Return why the store is not contacted now, or None if it may be."""
@@ -209,9 +213,7 @@ class Shared:
         try:
             return _as_manifest(self._reach("read", lambda: self._remote.read(place)), stage, key)
         except Unfit as error:
-            with self._mutex:
-                self._damaged[stage, key] = f"its manifest, {place}, {error}"
-            self._say(f"store={self.url}: {stage} {key[:12]} is refused: its manifest, {place}, {error}")
+            self._refuse(stage, key, f"its manifest, {place}, {error}")
             return None
 
     def _fetch(self, manifest: Manifest, aside: Path) -> TaskResult | None:
@@ -219,28 +221,23 @@ class Shared:
         for file in (*manifest.listing.files, manifest.listing.result):
             path = aside / file.name
             path.parent.mkdir(parents=True, exist_ok=True)
-            if not self._brought(file, path):
-                return None
+            try:
+                there = self._reach("read", partial(self._remote.get, _blob(file), path, file.bytes), path)
+                if there is None:
+                    return None
+                if there and files.sha256(path) == file.sha256:
+                    continue
+                fault = "holds other bytes" if there else "is missing"
+            except Unfit as error:
+                fault = str(error)
+            with self._mutex:
+                self._bad_files.add(file.sha256)
+            raise Damaged(f"{file.name}, {_blob(file)}, {fault}")
         result = TaskResult.read(aside / RESULT)
         if result is None or (result.stage, result.key, result.status) != (manifest.stage, manifest.key, "ok"):
             raise Damaged(f"its {RESULT} is no result of this task")
         (aside / RESULT).unlink()
         return result
-
-    def _brought(self, file: File, path: Path) -> bool:
-        how = "is missing"
-        try:
-            there = self._reach("read", lambda: self._remote.get(_blob(file), path, file.bytes), path)
-            if there is None:
-                return False
-            if there and files.sha256(path) == file.sha256:
-                return True
-            how = "holds other bytes" if there else how
-        except Unfit as error:
-            how = str(error)
-        with self._mutex:
-            self._bad_files.add(file.sha256)
-        raise Damaged(f"{file.name}, {_blob(file)}, {how}")
 
     def _send(self, mine: Manifest, folder: Path) -> int:
         """Send the files that the store lacks, then the manifest. Return the bytes sent."""
@@ -287,26 +284,6 @@ class Shared:
             self._tell(sentence)
 
 
-def open_shared(
-    url: str,
-    tell: Callable[[str], None] = kept.tell,
-    stages: Collection[str] = frozenset(SHARED),
-    stop: threading.Event | None = None,
-) -> Shared:
-    """Return the store behind a URL, for artifacts of these stages, without connecting. Raises ConfigError for a bad URL.
-
-    stop   once it is set, nothing more is pulled or pushed, and what is on its way is given up
-    """
-    if (found := remote.problem("store", url)) is not None:
-        raise ConfigError(found)
-    return Shared(url, tell, stages, stop)
-
-
-def _inputs(folder: Path) -> dict[str, Origin]:
-    stored = files.listing(folder)
-    return stored.inputs if stored else {}
-
-
 def _place(stage: str, key: str) -> str:
     return f"ac/{stage}/{key[:2]}/{key}.json"
 
@@ -318,29 +295,20 @@ def _blob(file: File) -> str:
 def _as_manifest(text: bytes | None, stage: str, key: str) -> Manifest | None:
     """Return the manifest in a text if it is of this artifact and its names stay within a folder, else None."""
     try:
-        plain: Any = None if text is None else json.loads(text)
+        found = None if text is None else kept.as_kind(json.loads(text), Manifest)
     except (ValueError, RecursionError):
         return None
-    found = kept.as_kind(plain, Manifest)
     if found is None or (found.schema, found.stage, found.key) != (SCHEMA, stage, key):
         return None
     listed = found.listing
-    whole = listed.files and listed.result.name == RESULT and all(_is_inside(file.name) for file in listed.files)
-    everything = (*listed.files, listed.result)
-    return found if whole and all(_is_digest(file.sha256) and file.bytes >= 0 for file in everything) else None
-
-
-def _is_inside(name: str) -> bool:
-    path = PurePosixPath(name)
-    return (
-        not path.is_absolute() and ".." not in path.parts and "\0" not in name and name not in (FILES, RESULT, "", ".")
-    )
-
-
-def _is_digest(text: str) -> bool:
-    return len(text) == 64 and set(text) <= set("0123456789abcdef")
-
-
-def _is_made_alike(there: Manifest | None, mine: Manifest) -> bool:
-    """Return True if the store's artifact was made from the same inputs. Equal keys then mean equal artifacts."""
-    return there is not None and there.listing.inputs == mine.listing.inputs
+    if not listed.files or listed.result.name != RESULT:
+        return None
+    for file in (*listed.files, listed.result):
+        if file.bytes < 0 or not re.fullmatch("[0-9a-f]{64}", file.sha256):
+            return None
+    for file in listed.files:
+        path = PurePosixPath(file.name)
+        is_inside = not path.is_absolute() and ".." not in path.parts and "\0" not in file.name
+        if not is_inside or file.name in (FILES, RESULT, "", "."):
+            return None
+    return found

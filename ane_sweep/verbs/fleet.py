@@ -8,7 +8,7 @@ from typing import Any
 
 from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.errors import ConfigError
-from ane_sweep.fleet import address, certificates, link, members, service, units
+from ane_sweep.fleet import address, certificates, link, members, service
 from ane_sweep.fleet.serve import Request
 from ane_sweep.folders import user_path
 from ane_sweep.outward import mask_credentials
@@ -196,19 +196,21 @@ def _plain(one: members.Member) -> dict[str, Any]:
 
 def _write(given: argparse.Namespace) -> int:
     match given.words:
-        case [kind, "scheduler" as role, folder, *at] if kind in units.KINDS:
+        case [kind, "scheduler" as role, folder, *at] if kind in service.UNIT_STEPS:
             label, at = f"ane-sweep-{role}", address.checked(*at or [LISTEN])
-        case [kind, "worker" as role, folder, at] if kind in units.KINDS:
+        case [kind, "worker" as role, folder, at] if kind in service.UNIT_STEPS:
             label, at = f"ane-sweep-{role}-{service.checked_name(given.name)}", address.checked(at)
         case _:
             raise ConfigError(
-                f"fleet {' '.join(['write', *given.words])}: expected {' or '.join(units.KINDS)}, scheduler or worker, FOLDER, "
+                f"fleet {' '.join(['write', *given.words])}: expected {' or '.join(service.UNIT_STEPS)}, scheduler or worker, FOLDER, "
                 "and a worker's ADDRESS: "
                 f"ane-sweep fleet write systemd worker ~/files tls://HOST:{address.PORT} --name m4-a"
             )
     certificates.ensure(_certificates(given), at)
-    path = units.write(kind, user_path(folder), label, _command(given, role, at), given.out / "fleet" / f"{label}.log")
-    then = units.NEXT[kind].format(label=label)
+    path = service.write_unit(
+        kind, user_path(folder), label, _command(given, role, at), given.out / "fleet" / f"{label}.log"
+    )
+    then = service.UNIT_STEPS[kind].format(label=label)
     if given.json:
         tell(files=[str(path)], next=then)
     else:

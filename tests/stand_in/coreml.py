@@ -19,14 +19,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, SupportsIndex
 
-from ane_sweep.coreml_anywhere import compiled, devices, hook, native, plan, structure
+from ane_sweep.coreml_anywhere import compiled, hook, native, plan
 from tests.stand_in import Script
 
 E5_CACHE = "Library/Caches/python/com.apple.e5rt.e5bundlecache"  # under CFFIXED_USER_HOME, else this task's TMPDIR
 _SLEPT_S = 0.002
 
 _real_counter, _real_counter_ns, _real_sleep = time.perf_counter, time.perf_counter_ns, time.sleep
-_real_proxy, _real_cores = native._MLModelProxy, devices._MLNeuralEngineComputeDeviceProxy.get_total_core_count
+_real_proxy, _real_cores = native._MLModelProxy, plan._MLNeuralEngineComputeDeviceProxy.get_total_core_count
 _skew_ns = 0
 _device = "local"
 _restore: list[Callable[[], None]] = []
@@ -43,7 +43,7 @@ def install(script: Script) -> None:
     time.perf_counter_ns = _counter_ns
     time.sleep = _sleep
     native._MLModelProxy = ScriptedProxy  # type: ignore[misc]
-    devices._MLNeuralEngineComputeDeviceProxy.get_total_core_count = _scripted_cores  # type: ignore[method-assign]
+    plan._MLNeuralEngineComputeDeviceProxy.get_total_core_count = _scripted_cores  # type: ignore[method-assign]
     hook.uninstall()  # the unscripted classes would stay in the modules that copied them
     hook.install(replace_native=True)
 
@@ -80,7 +80,7 @@ def uninstall() -> None:
     hook.uninstall()
     time.perf_counter, time.perf_counter_ns, time.sleep = _real_counter, _real_counter_ns, _real_sleep
     native._MLModelProxy = _real_proxy  # type: ignore[misc]
-    devices._MLNeuralEngineComputeDeviceProxy.get_total_core_count = _real_cores  # type: ignore[method-assign]
+    plan._MLNeuralEngineComputeDeviceProxy.get_total_core_count = _real_cores  # type: ignore[method-assign]
     _skew_ns = 0
     _used.clear()
     _kept.clear()
@@ -127,7 +127,7 @@ class ScriptedProxy(_real_proxy):  # type: ignore[valid-type, misc]
         spec = compiled.read(Path(path)).spec
         with _take_time(answer):
             proxy = ScriptedPlan(
-                _predict_plan(path, spec, compute_units), structure.read_structure(spec), compute_units, asked
+                _predict_plan(path, spec, compute_units), plan.read_structure(spec), compute_units, asked
             )
         _leave_cache_entry(_cache_entry(path, compute_units), answer)
         from coremltools.models.compute_plan import MLComputePlan
@@ -137,7 +137,7 @@ class ScriptedProxy(_real_proxy):  # type: ignore[valid-type, misc]
     @staticmethod
     def get_available_compute_devices() -> list[Any]:
         answer = _script.answer("devices") or {}
-        return [devices.compute_devices()[name] for name in answer.get("list", devices.compute_devices())]
+        return [plan.compute_devices()[name] for name in answer.get("list", plan.compute_devices())]
 
     get_all_compute_devices = get_available_compute_devices
 
@@ -152,7 +152,7 @@ class ScriptedPlan(plan._MLComputePlanProxy):
 
     def __init__(self, predicted: Any, model_structure: Any, units: str, asked: dict[str, Any]):
         self._predicted, self._structure, self._asked = predicted, model_structure, asked
-        self._allowed = devices.ALLOWED[units]
+        self._allowed = plan.ALLOWED[units]
 
     @property
     def model_structure(self) -> Any:
@@ -164,7 +164,7 @@ class ScriptedPlan(plan._MLComputePlanProxy):
         return {} if op.startswith("const") else _script.answer("plan", 1, device=_device, **self._asked, op=op) or {}
 
     def _usage(self, operation: Any) -> tuple[str | None, list[str]]:
-        names = {id(device): name for name, device in devices.compute_devices().items()}
+        names = {id(device): name for name, device in plan.compute_devices().items()}
         if operation.operator_name.split(".")[-1].startswith("const"):
             return None, []
         if self._predicted is None:
@@ -182,7 +182,7 @@ class ScriptedPlan(plan._MLComputePlanProxy):
         preferred, supported = answer.get("preferred", preferred), answer.get("supported", supported)
         if answer.get("plan") == "none" or preferred is None:
             return None
-        known = devices.compute_devices()
+        known = plan.compute_devices()
         return MLComputePlanDeviceUsage(known[preferred], [known[name] for name in supported])
 
     def get_compute_device_usage_for_neuralnetwork_layer(self, layer: Any) -> None:

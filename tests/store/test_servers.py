@@ -9,7 +9,7 @@ import stores
 from fsspec.config import conf, set_conf_env
 
 from ane_sweep.bridge.task import TaskResult
-from ane_sweep.store import files, halting, remote, shared
+from ane_sweep.store import files, remote, shared, transports
 from ane_sweep.store.cache import Store
 
 KEY, OTHER = "ab" + "0" * 62, "cd" + "0" * 62
@@ -110,13 +110,13 @@ def test_a_host_that_nobody_knows_is_refused_before_the_password_is_told(tmp_pat
 
 def test_ctrl_c_gives_up_what_is_on_its_way(tmp_path, monkeypatch):
     """As the sweep's signal handler does: `stop` is set while a piece arrives."""
-    check = halting.Halting.call
+    check = transports.Halting.call
 
     def pressed(self, *args, **kwargs):
         self.stop.set()
         check(self, *args, **kwargs)
 
-    monkeypatch.setattr(halting.Halting, "call", pressed)
+    monkeypatch.setattr(transports.Halting, "call", pressed)
     with Store(tmp_path / "here") as here, stores.web(tmp_path) as url:
         made(here)
         store = shared.Shared(url, (told := []).append, stop=threading.Event())

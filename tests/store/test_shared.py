@@ -72,10 +72,10 @@ def blob(folder: Path, name: str = "model.mlpackage/Data/weight.bin") -> str:
 
 def test_what_one_machine_made_another_has_byte_for_byte(url, here, there):
     folder = made(here)
-    store = shared.open_shared(url)
+    store = shared.Shared(url)
     assert not store.has("convert", KEY) and store.pull(there, "convert", KEY) is None
     store.push(here, "convert", KEY)
-    other = shared.open_shared(url)
+    other = shared.Shared(url)
     assert other.has("convert", KEY)
     pulled = other.pull(there, "convert", KEY)
     assert pulled == there.path("convert", KEY) and held(pulled) == held(folder)
@@ -85,7 +85,7 @@ def test_what_one_machine_made_another_has_byte_for_byte(url, here, there):
 
 def test_what_is_here_or_there_already_travels_no_second_time(url, here, there):
     made(here), made(here, OTHER, "compress")
-    store = shared.open_shared(url)
+    store = shared.Shared(url)
     store.push(here, "convert", KEY)
     first = everything(url)
     store.push(here, "compress", OTHER)
@@ -100,7 +100,7 @@ def test_what_is_here_or_there_already_travels_no_second_time(url, here, there):
 
 def test_figures_of_a_machine_stay_on_it(url, here):
     made(here, stage="score")
-    store = shared.open_shared(url)
+    store = shared.Shared(url)
     store.push(here, "score", KEY)
     assert everything(url) == {} and not store.has("score", KEY)
     assert {"convert", "compress", "chunk", "reference", "compile", "predict"} <= shared.SHARED
@@ -110,7 +110,7 @@ def test_figures_of_a_machine_stay_on_it(url, here):
 @pytest.mark.parametrize("how", ["other bytes", "cut", "gone"])
 def test_a_damaged_file_is_refused_by_its_digest_and_replaced(url, here, there, how):
     folder, told = made(here), []
-    shared.open_shared(url).push(here, "convert", KEY)
+    shared.Shared(url).push(here, "convert", KEY)
     if how == "gone":
         fs, root = fsspec.url_to_fs(url)
         fs.rm_file(f"{root}/{blob(folder)}")
@@ -124,13 +124,13 @@ def test_a_damaged_file_is_refused_by_its_digest_and_replaced(url, here, there, 
     store.push(there, "convert", KEY)
     assert everything(url)[blob(folder)] == WEIGHTS and store.has("convert", KEY)
     there.remove("convert", KEY)
-    assert held(shared.open_shared(url).pull(there, "convert", KEY)) == held(folder)
+    assert held(shared.Shared(url).pull(there, "convert", KEY)) == held(folder)
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"schema": 1}', b"[" * 100_000, b"\xff\xfe"])
 def test_a_torn_manifest_is_absent_and_replaced(url, here, there, text):
     made(here)
-    store = shared.open_shared(url)
+    store = shared.Shared(url)
     store.push(here, "convert", KEY)
     place = f"ac/convert/ab/{KEY}.json"
     whole = everything(url)[place]
@@ -146,7 +146,7 @@ def test_a_torn_manifest_is_absent_and_replaced(url, here, there, text):
 )
 def test_a_manifest_names_nothing_outside_its_folder_and_what_no_disk_holds_is_not_pulled(url, here, there, name):
     made(here)
-    store = shared.open_shared(url)
+    store = shared.Shared(url)
     store.push(here, "convert", KEY)
     place = f"ac/convert/ab/{KEY}.json"
     plain = json.loads(everything(url)[place])
@@ -157,7 +157,7 @@ def test_a_manifest_names_nothing_outside_its_folder_and_what_no_disk_holds_is_n
 
 def test_a_manifest_of_another_task_is_not_taken(url, here, there):
     made(here)
-    store = shared.open_shared(url)
+    store = shared.Shared(url)
     store.push(here, "convert", KEY)
     spoil(url, f"ac/convert/cd/{OTHER}.json", everything(url)[f"ac/convert/ab/{KEY}.json"])
     assert store.pull(there, "convert", OTHER) is None
@@ -166,7 +166,7 @@ def test_a_manifest_of_another_task_is_not_taken(url, here, there):
 def test_what_was_made_from_something_else_is_not_pulled_and_is_replaced(url, here, there):
     one, two = ({"program": files.Origin(OTHER, digest * 64)} for digest in "12")
     made(here, stage="chunk", inputs=one)
-    store = shared.open_shared(url)
+    store = shared.Shared(url)
     store.push(here, "chunk", KEY)
     assert store.pull(there, "chunk", KEY, two) is None
     made(there, stage="chunk", inputs=two)
@@ -177,7 +177,7 @@ def test_what_was_made_from_something_else_is_not_pulled_and_is_replaced(url, he
 
 def test_what_is_damaged_here_is_not_pushed(url, here):
     (made(here) / "model.mlpackage" / "Data" / "weight.bin").write_bytes(b"W" + WEIGHTS[1:])
-    shared.open_shared(url).push(here, "convert", KEY)
+    shared.Shared(url).push(here, "convert", KEY)
     assert everything(url) == {}
 
 
@@ -192,11 +192,11 @@ def test_killed_while_it_pushes_a_machine_leaves_nothing_that_another_would_take
 
     monkeypatch.setattr(remote.Remote, "write", die)
     with pytest.raises(Killed):
-        shared.open_shared(url).push(here, "convert", KEY)
+        shared.Shared(url).push(here, "convert", KEY)
     monkeypatch.undo()
     monkeypatch.setattr(remote, "PAUSES", ())
     assert {name.split("/")[0] for name in everything(url)} == {"cas"}
-    store = shared.open_shared(url)
+    store = shared.Shared(url)
     assert not store.has("convert", KEY) and store.pull(there, "convert", KEY) is None
     store.push(here, "convert", KEY)
     assert store.pull(there, "convert", KEY) is not None
@@ -275,7 +275,7 @@ def test_a_store_out_of_reach_is_said_once_and_left_alone(url, here, there, monk
 )
 def test_a_store_that_is_full_or_read_only_is_still_read(url, here, there, monkeypatch, error, said):
     made(here), made(here, OTHER)
-    shared.open_shared(url).push(here, "convert", KEY)
+    shared.Shared(url).push(here, "convert", KEY)
 
     def refuse(*_):
         raise error
@@ -312,22 +312,22 @@ def test_a_folder_that_is_not_mounted_is_not_made(tmp_path, here):
 )
 def test_an_address_with_a_secret_is_refused_and_not_repeated(url):
     with pytest.raises(ConfigError, match="environment") as caught:
-        shared.open_shared(url)
+        shared.Shared(url)
     assert "hunter2" not in str(caught.value)
 
 
 def test_an_address_of_no_file_system_names_those_there_are(monkeypatch):
     with pytest.raises(ConfigError, match=r"no file system is called s4; .*s3, sftp"):
-        shared.open_shared("s4://bucket")
+        shared.Shared("s4://bucket")
     with pytest.raises(ConfigError, match="expected a folder or a URL"):
-        shared.open_shared(" ")
+        shared.Shared(" ")
 
     def lacking(scheme):
         raise ImportError("Install s3fs to access S3")
 
     monkeypatch.setattr(fsspec, "get_filesystem_class", lacking)
     with pytest.raises(ConfigError, match="pip install s3fs"):
-        shared.open_shared("s3://bucket")
+        shared.Shared("s3://bucket")
 
 
 def test_a_user_alone_is_no_secret():

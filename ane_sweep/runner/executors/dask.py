@@ -16,7 +16,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,7 +32,7 @@ from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.bridge.task import Task
 from ane_sweep.fleet import link
 from ane_sweep.runner.children import stop_on_signals
-from ane_sweep.runner.dask_connection import Calls, DaskFuture, SchedulerConnection, SchedulerSession
+from ane_sweep.runner.dask_connection import Calls, SchedulerConnection, SchedulerSession
 from ane_sweep.runner.gate import TimingGate
 from ane_sweep.runner.placement_rules import PlacementRules, describe_resources, program_of, required_resources
 from ane_sweep.runner.ready_queue import Attempt, LostAttempt, ReadyQueue, RetryPolicy, fail
@@ -66,7 +66,9 @@ class DaskExecutor:
         tasks = list(self.plan.tasks.values())
         self.queue, self.rules = ReadyQueue(tasks, self.collector.runner.outcomes), PlacementRules(tasks)
         self.retries = RetryPolicy(f"{self.collector.run.stamp}-{random.SystemRandom().getrandbits(32):08x}")
-        self.connection = SchedulerConnection(self._open_session, self.address, self.settings.executor.wait_s)
+        events = (self.calls, self._note_start, self._note_end)
+        connect = partial(SchedulerSession, self.address, self.certificates, self.retries.sweep, *events)
+        self.connection = SchedulerConnection(connect, self.address, self.settings.executor.wait_s)
 
     def run(self) -> None:
         """Run until every task has its outcome. Raises Interrupted."""
@@ -130,42 +132,40 @@ class DaskExecutor:
             self.display.at(attempt.task, machine)
             self.display.begin(attempt.task)
 
-    def _note_end(self, session: SchedulerSession, name: str, key: str, future: DaskFuture) -> None:
+    def _note_end(self, session: SchedulerSession, name: str, key: str, future: link.Future) -> None:
         attempt = self.attempts.get(key)
         if session is not self.connection.session or attempt is None or attempt.name != name:
             return  # of an attempt that was given up
         if future.status == "finished":
-            is_current = partial(self._is_current, attempt)
-            work = partial(self.collector.collect, attempt.task, future, is_current)
+            work = partial(self.collector.collect, attempt.task, future, partial(self._is_current, attempt))
             self._run_in_background(work, partial(self._take_result, attempt))
         elif future.status == "error":
             self._lose(attempt, LostAttempt.from_error(future.exception()))
         else:
             self._reconnect(f"what was asked of it is {future.status}")
 
-    def _take_result(self, attempt: Attempt, result: Outcome | LostAttempt) -> None:
-        if not self._is_current(attempt):
-            return
-        if isinstance(result, LostAttempt):
-            self._lose(attempt, result)
-        else:
-            self._finish(attempt.task, result)
-
     def _is_current(self, attempt: Attempt) -> bool:
         """Return True if a task still waits for this attempt."""
         return self.attempts.get(attempt.task.key) is attempt
+
+    def _take_result(self, attempt: Attempt, result: Outcome | LostAttempt) -> None:
+        if self._is_current(attempt):
+            if isinstance(result, LostAttempt):
+                self._lose(attempt, result)
+            else:
+                self._finish(attempt.task, result)
 
     def _lose(self, attempt: Attempt, lost: LostAttempt) -> None:
         """Try a task again after a lost attempt, or record why not."""
         task, machine = attempt.task, lost.on or attempt.began_on
         self.connection.session.forget(task.key)
-        self.collector.tally.add_loss(machine)
+        self.collector.tally.add(machine, lost=1)
         reason = self.retries.give_up(task, attempt.began_on, lost)
         if lost.on is not None:
-            self.rules.exclude(task, lost.on, lost.reason)
+            refusals = self.rules.exclude(task, lost.on, lost.reason)
             if not self.rules.find_fitting(task, self.connection.workers):
                 reason = f"no other worker fits {task.label}"
-            reason = reason and f"{self.rules.describe_refusals(task)}; {reason}"
+            reason = reason and f"{refusals}; {reason}"
         if reason is not None:
             return self._finish(task, fail(reason))
         if machine is not None:
@@ -189,7 +189,7 @@ class DaskExecutor:
         if (to := self.rules.find_substitute(task, self.connection.workers)) is None:
             return False
         self.display.say(f"{why}: {to}, which is like it, times its programs anew")
-        self.collector.tally.add_move(self.rules.bound[program_of(task)])
+        self.collector.tally.add(self.rules.bound[program_of(task)], moved=1)
         timings = self.rules.move(task, to, self.attempts, self.collector.runner.outcomes)
         for timing in timings:
             if self.attempts.pop(timing.key, None) is not None:
@@ -253,12 +253,8 @@ class DaskExecutor:
     def _describe_need(self, attempt: Attempt) -> str:
         needed = attempt.resources or required_resources(attempt.task, attempt.task.place)
         words = describe_resources(needed, {place.label: place.names for place in self.plan.places.values()})
-        return f"{attempt.task.label}, which needs {words}; workers there: {self.connection.describe_workers()}"
-
-    def _open_session(self) -> SchedulerSession:
-        return SchedulerSession(
-            self.address, self.certificates, self.retries.sweep, self.calls, self._note_start, self._note_end
-        )
+        workers = ", ".join(sorted(worker.name for worker in self.connection.workers)) or "none"
+        return f"{attempt.task.label}, which needs {words}; workers there: {workers}"
 
     def _reconnect(self, why: str) -> None:
         """Wait for a scheduler that is gone or has forgotten this sweep, then submit all attempts again."""
@@ -269,22 +265,20 @@ class DaskExecutor:
         attempts, self.attempts = list(self.attempts.values()), {}
         self.connection.reconnect(self.collector.runner.stop)
         self._raise_if_stopped()
+
+        def submit_again(task: Task) -> None:
+            if task.key not in self.attempts and self.queue.is_ready(task.key):
+                self._submit(task)
+
         for (
             attempt
         ) in attempts:  # one call each: if the scheduler goes away again meanwhile, that is one more reconnect
-            self.calls.put(partial(self._submit_again, attempt.task))
-
-    def _submit_again(self, task: Task) -> None:
-        if task.key not in self.attempts and self.queue.is_ready(task.key):
-            self._submit(task)
+            self.calls.put(partial(submit_again, attempt.task))
 
     def _run_in_background(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Run `work` in a background thread; call `then` with its result (or re-raise its error) in the deciding thread."""
-
-        def hand_over(future: Future[T]) -> None:
-            self.calls.put(lambda: then(future.result()))
-
-        self.pool.submit(work).add_done_callback(hand_over)
+        future = self.pool.submit(work)
+        future.add_done_callback(lambda done: self.calls.put(lambda: then(done.result())))
 
 
 def execute(
@@ -310,5 +304,5 @@ def execute(
     executor = DaskExecutor(plan, settings, display, ResultCollector(runner, settings), address, certificates)
     with runner.fork_servers, stop_on_signals(runner.stop, runner.fork_servers):
         executor.run()
-    run.note_machines(executor.collector.tally.machines)
+    run.note(machines=executor.collector.tally.as_plain())
     return runner.outcomes

@@ -16,7 +16,7 @@ from ane_sweep.runner.slots import SlotQueue, order_in_rounds
 from ane_sweep.runner.task_runner import Display, TaskRunner
 from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run
-from ane_sweep.store.shared import open_shared
+from ane_sweep.store.shared import Shared
 
 EXECUTOR = Executor(help="this machine")
 _PREPARING_SHARE = 0.7  # of a time budget; the rest is for timing
@@ -45,7 +45,7 @@ def execute(
     # Without a time budget the longest chain goes first; with one, the plan's order, which begins with what tells most.
     queue = SlotQueue([task for task in todo if not task.alone], runner.outcomes, budget, longest_first=minutes is None)
     if settings.store is not None:
-        runner.shared = open_shared(settings.store, display.say, stop=runner.stop)
+        runner.shared = Shared(settings.store, display.say, stop=runner.stop)
     with runner.fork_servers, stop_on_signals(runner.stop, runner.fork_servers):
         background = threading.Thread(target=meanwhile)
         background.start()
@@ -61,6 +61,6 @@ def execute(
             runner.outcomes[task.key] = runner.perform(task)
     if runner.shared is not None:
         runner.shared.retry_pushes(store)
-        run.note_shared(runner.shared.url, runner.shared.tally.as_plain())
+        run.note(store={"url": runner.shared.url, **runner.shared.tally.as_plain()})
         display.say(runner.shared.describe_traffic())
     return runner.outcomes
