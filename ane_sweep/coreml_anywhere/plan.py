@@ -14,7 +14,7 @@ from ane_sweep.coreml_anywhere.devices import ALLOWED, compute_devices
 from ane_sweep.mil.proto import Model_pb2
 
 if TYPE_CHECKING:
-    from ane_sweep.placement import predict
+    from ane_sweep.placement.rows import OpRow
 
 CHIP = "m4"  # the chip that the rules were checked on
 UNITS = {"ALL": "all", "CPU_ONLY": "cpu_only", "CPU_AND_GPU": "cpu_and_gpu", "CPU_AND_NE": "cpu_and_ne"}
@@ -40,7 +40,7 @@ class PredictedPlan(_MLComputePlanProxy):
     kind = "predicted"
 
     def __init__(
-        self, spec: Model_pb2.Model, rows: "dict[structure.OperationKey, predict.OpRow]", compute_units: str, chip: str
+        self, spec: Model_pb2.Model, rows: "dict[structure.OperationKey, OpRow]", compute_units: str, chip: str
     ):
         self._structure, self._rows = structure.read_structure(spec), rows
         self._allowed = ALLOWED[compute_units]
@@ -78,7 +78,7 @@ class PredictedPlan(_MLComputePlanProxy):
         total = self._total_ms[row.site.function]
         return MLComputePlanCost(row.ms / total if total else 0.0)
 
-    def _row(self, operation: Operation) -> "predict.OpRow | None":
+    def _row(self, operation: Operation) -> "OpRow | None":
         key = getattr(operation.__proxy__, "key", None)
         return None if key is None else self._rows.get(key)
 

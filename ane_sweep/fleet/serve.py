@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,8 @@ def _server(request: Request) -> Any:
 
     safe = link.security(Path(request.certificates))
     if request.scheduler is not None:
-        request.host = get_ip(address.host_and_port(request.scheduler)[0])
+        find_own_address: Callable[[str], str] = get_ip
+        request.host = find_own_address(address.host_and_port(request.scheduler)[0])
     host = f"[{request.host}]" if ":" in request.host else request.host
     where = {"host": host, "port": request.port, "security": safe, "protocol": "tls", "dashboard": False}
 

@@ -249,7 +249,8 @@ def _fp32_bytes(option: ModelSettings, file: File) -> int:
     if file.path is None or file.path.suffix != ".safetensors":
         return file.size
     try:
-        return 4 * sum(math.prod(tensor["shape"]) for tensor in untrusted.read_safetensors_header(file.path).values())
+        header = untrusted.read_safetensors_header(file.path)
+        return 4 * sum(int(math.prod(tensor["shape"])) for tensor in header.values())
     except (ValueError, OSError) as error:
         raise ConfigError(
             f"model={option.name}: {file.path} is no whole safetensors file ({error}); fetch it again, or give "

@@ -25,11 +25,14 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob, IntervalSweep, Override, Quote, QuotedString, RangeSweep, Sweep
+from hydra.core.override_parser.types import Glob, Quote, QuotedString, Sweep
+from hydra.core.override_parser.types import IntervalSweep as IntervalSweep
+from hydra.core.override_parser.types import Override as Override
+from hydra.core.override_parser.types import RangeSweep as RangeSweep
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
-from omegaconf import OmegaConf
+from omegaconf import Container, OmegaConf
 from omegaconf._utils import get_yaml_loader
 
 from ane_sweep import outward
@@ -93,8 +96,7 @@ class OptionFiles(FileConfigSource):
         if name in options.rows(path):
             return _result(self, derive.complete(group, name, options.row(path, name, _LOADER)))
         read = super().load_config(config_path)
-        option: Any = OmegaConf.to_container(read.config, resolve=False)
-        return replace(read, config=OmegaConf.create(derive.complete(group, name, option)))
+        return replace(read, config=OmegaConf.create(derive.complete(group, name, _to_plain(read.config))))
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         listed = super().list(config_path, results_filter)
@@ -201,7 +203,7 @@ class Composer:
             return dict(known)
         with as_config_error(" ".join(overrides)[:200] or "conf/config.yaml"):
             config = self.hydra.compose_config("config", overrides, run_mode=RunMode.RUN, with_log_configuration=False)
-            plain: Any = OmegaConf.to_container(config, resolve=False)
+            plain = _to_plain(config)
         plain.pop("hydra", None)
         plain["chips"] = shorthand.name_chips(plain["chips"])
         self.composed[tuple(overrides)] = plain
@@ -313,8 +315,12 @@ def resolve(config: dict[str, Any]) -> dict[str, Any]:
     if (plain := shorthand.follow(config)) is not None:
         return plain
     with as_config_error("an interpolation ${...}"):
-        resolved: Any = OmegaConf.to_container(OmegaConf.create(config), resolve=True)
-    return resolved
+        return _to_plain(OmegaConf.create(config), resolve=True)
+
+
+def _to_plain(config: Container, resolve: bool = False) -> dict[str, Any]:
+    plain = OmegaConf.to_container(config, resolve=resolve)
+    return {str(key): value for key, value in plain.items()} if isinstance(plain, dict) else {}
 
 
 def pass_to_hydra(args: list[str]) -> bool:

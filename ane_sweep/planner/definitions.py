@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from ane_sweep.bridge.key import suggestion
-from ane_sweep.errors import ConfigError
+from ane_sweep.errors import ConfigError, suggestion
 
 _DEEPEST = 20  # imports and base classes that are followed
 _NAMED = 20  # names in a message

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from ane_sweep import installed
@@ -79,7 +79,7 @@ def _enter(found: Sources, name: str) -> bool:
     return True
 
 
-def _elsewhere(top: str):
+def _elsewhere(top: str) -> ModuleSpec | None:
     try:
         return importlib.util.find_spec(top)
     except (ImportError, ValueError):

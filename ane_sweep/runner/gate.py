@@ -82,8 +82,8 @@ def hot(thermal: dict[str, Any] | None) -> bool:
     if thermal is None:
         return False
     if thermal["kind"] == "cpu_speed_limit_percent":
-        return thermal["value"] < 100
-    return thermal["kind"] == "hottest_zone_celsius" and thermal["value"] >= HOT_CELSIUS
+        return bool(thermal["value"] < 100)
+    return thermal["kind"] == "hottest_zone_celsius" and bool(thermal["value"] >= HOT_CELSIUS)
 
 
 class TimingGate:

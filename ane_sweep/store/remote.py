@@ -145,24 +145,24 @@ class Remote:
         """Call the file system in a thread of its own. If the sweep is stopped meanwhile, raise Stopped and abandon the thread.
 
         A store that never answers then delays nothing, and the thread does not keep the process alive."""
-        answers: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
+        answers: queue.SimpleQueue[T | BaseException] = queue.SimpleQueue()
 
         def ask() -> None:
             try:
                 with self._turn:
                     if self._opened is None:
                         self._opened = _connected(self.url, self.protocol)
-                    answers.put((True, do(*self._opened)))
+                    answers.put(do(*self._opened))
             except BaseException as error:
-                answers.put((False, error))
+                answers.put(error)
 
         threading.Thread(target=ask, daemon=True).start()
         while True:
             with contextlib.suppress(queue.Empty):
-                worked, answer = answers.get(timeout=_LOOK_S)
-                if worked:
-                    return answer
-                raise answer
+                answer = answers.get(timeout=_LOOK_S)
+                if isinstance(answer, BaseException):
+                    raise answer
+                return answer
             self._halting().call()
 
 

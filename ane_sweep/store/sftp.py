@@ -19,7 +19,8 @@ class Sftp(SFTPFileSystem):
     @classmethod
     def parse_url(cls, url: str) -> dict[str, Any]:
         """Return the arguments of a connection that a URL holds."""
-        return cls._get_kwargs_from_urls(url)
+        arguments: dict[str, Any] = cls._get_kwargs_from_urls(url)
+        return arguments
 
     def _connect(self) -> None:
         self.client = paramiko.SSHClient()

@@ -47,7 +47,7 @@ def lost(one: Record) -> float:
     """What the task lost against fp32 torch: perplexity's factor less 1, or rank agreement's distance from 1."""
     own, torchs = one.value("perplexity"), one.value("perplexity_torch")
     if own is not None and torchs:
-        return max(0.0, own / torchs - 1)
+        return max(0.0, float(own / torchs - 1))
     return max(0.0, 1 - float(one.value("embedding_rank_agreement") or 0.0))
 
 
