@@ -115,7 +115,7 @@ def _refuse_kind(cell: Cell, source: Source, runtime: str) -> str | None:
     """Return why the kind of program that the runtime executes does not offer what the cell needs, or None."""
     needed = {
         "adopt": f"model={cell.model} is a package" if source.kind == packages.KIND else "",
-        "compress": f"precision={cell.precision}" if recipes.canonical(cell.precision_options["weights"]) else "",
+        "compress": f"precision={cell.precision}" if recipes.canonical(cell.precision_settings.weights) else "",
         "chunk": f"chunks={cell.chunks}" if chunking.is_cut(cell) else "",
     }
     if RUNTIMES[runtime].needs != "program":

@@ -14,7 +14,6 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.hydra import Hydra
@@ -118,7 +117,7 @@ def _group(config_path: str) -> str | None:
     return group if slash and group in options.GROUPS else None
 
 
-def _result(source: ConfigSource, option: dict[str, Any]) -> ConfigResult:
+def _result(source: ConfigSource, option: dict[str, object]) -> ConfigResult:
     return ConfigResult(source.provider, source.full_path(), OmegaConf.create(option), {"package": None})
 
 
@@ -169,7 +168,7 @@ class Composer:
         ConfigStore.instance().store("limits", {"limits": stages.limits()})
         ConfigStore.instance().store("run", asdict(RunSettings()))
         self.hydra = Hydra.create_main_hydra2("ane-sweep", search_path)
-        self.composed: dict[tuple[str, ...], dict[str, Any]] = {}  # a search repeats its options
+        self.composed: dict[tuple[str, ...], dict[str, object]] = {}  # a search repeats its options
 
     def options(self, group: str) -> list[str]:
         """Return the names of a group's options, those in its folders too (sweep=notebooks/gpt2-family)."""
@@ -197,7 +196,7 @@ class Composer:
             return f"{group}={name} is claimed by {' and by '.join(claims)}: uninstall all but one, or rename it there"
         return plugins.problem("precisions", name, ()) if group == "precision" else None
 
-    def compose(self, overrides: list[str]) -> dict[str, Any]:
+    def compose(self, overrides: list[str]) -> dict[str, object]:
         """Return the configuration as plain values, interpolations kept. Raises ConfigError."""
         if (known := self.composed.get(tuple(overrides))) is not None:
             return dict(known)
@@ -310,7 +309,7 @@ def as_text(value: object) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def resolve(config: dict[str, Any]) -> dict[str, Any]:
+def resolve(config: dict[str, object]) -> dict[str, object]:
     """Return the configuration with its interpolations followed. Raises ConfigError."""
     if (plain := shorthand.follow(config)) is not None:
         return plain
@@ -318,7 +317,7 @@ def resolve(config: dict[str, Any]) -> dict[str, Any]:
         return _to_plain(OmegaConf.create(config), resolve=True)
 
 
-def _to_plain(config: Container, resolve: bool = False) -> dict[str, Any]:
+def _to_plain(config: Container, resolve: bool = False) -> dict[str, object]:
     plain = OmegaConf.to_container(config, resolve=resolve)
     return {str(key): value for key, value in plain.items()} if isinstance(plain, dict) else {}
 

@@ -33,7 +33,8 @@ def estimate(arch: Mapping[str, object], serves: Serves, task: str) -> int:
         layers += (_size(arch, "num_decoder_layers") or _size(arch, serves.layers)) * (
             2 * attention + feed_forward + 3 * norm
         )
-    positions = 0 if _rotary(arch) or kind.pair else _size(arch, serves.longest or "") or patches(arch)
+    rotary = any(name.startswith(("rope", "rotary", "partial_rotary")) for name in arch)
+    positions = 0 if rotary or kind.pair else _size(arch, serves.longest or "") or patches(arch)
     tables = _size(arch, "vocab_size") if kind.reads else 0
     head_table = kind.leaves == "tokens" and not arch.get("tie_word_embeddings", serves.tied)
     table_width = _size(arch, "word_embed_proj_dim") or width
@@ -89,10 +90,6 @@ def _staged(arch: Mapping[str, object]) -> int:
     widths = _sizes(arch, "hidden_sizes")
     blocks = sum(depth * (8 * width + 49) * width for depth, width in zip(_sizes(arch, "depths"), widths))
     return blocks + sum(4 * narrow * wide for narrow, wide in pairwise(widths))
-
-
-def _rotary(arch: Mapping[str, object]) -> bool:
-    return any(name.startswith(("rope", "rotary", "partial_rotary")) for name in arch)
 
 
 def _first(arch: Mapping[str, object], names: tuple[str, ...]) -> int:
