@@ -108,4 +108,5 @@ def shower() -> Callable[..., Any] | None:
     shell = ipython.get_ipython() if ipython else None
     if getattr(shell, "kernel", None) is None:
         return None
-    return import_module("IPython.display").display
+    display: Callable[..., Any] = import_module("IPython.display").display
+    return display

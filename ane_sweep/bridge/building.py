@@ -18,12 +18,8 @@ POSITION = "cache_position"  # the input of decode that says where its token sta
 STEPS = 32  # tokens that are decoded one by one where such a program is scored
 FP16_EXACT = 2048  # beyond this, fp16 has not every whole number (11 bits of significand)
 
-_INTERFACE = (
-    "reference",
-    "examples",
-    "convert",
-    RUNS,
-)  # these change what goes in and comes out, and so the reference outputs
+# The stages of axes that change what goes in and comes out, and so the reference outputs.
+_INTERFACE = ("reference", "examples", "convert", RUNS)
 
 
 def _own_mask(asked: Asked) -> str | None:

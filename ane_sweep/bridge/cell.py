@@ -129,9 +129,9 @@ class Cell(Scoring, Numerics, Options, Copies, Cut, Common):
         shapes=("compile", LOADS, RUNS),
     )
     latency: Mapping[str, Any] = mapping(shapes=("latency",), named=False)
-    limits: Mapping[str, Any] = mapping(named=False)  # enters no task's key
-    model_options: Mapping[str, Any]
-    precision_options: Mapping[str, Any]
+    limits: Mapping[str, Mapping[str, float | None]] = mapping(named=False)  # enters no task's key
+    model_options: Mapping[str, object]
+    precision_options: Mapping[str, object]
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "Cell":
@@ -147,7 +147,7 @@ class Cell(Scoring, Numerics, Options, Copies, Cut, Common):
             precision_options=precision,
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
@@ -166,7 +166,7 @@ class Cell(Scoring, Numerics, Options, Copies, Cut, Common):
     @property
     def kind(self) -> Kind:
         """Return the rules of its model's task."""
-        return KINDS[self.model_options["task"]]
+        return KINDS[self.model_settings.task]
 
     @property
     def ios_target(self) -> str:
@@ -177,7 +177,7 @@ class Cell(Scoring, Numerics, Options, Copies, Cut, Common):
         """Return the cell by the given axes, as `model=gpt2 chunks=2`; dotted names reach into the policies."""
         return " ".join(f"{axis}={format_value(self.value(axis))}" for axis in axes)
 
-    def value(self, axis: str) -> Any:
+    def value(self, axis: str) -> object:
         """Return the cell's value on an axis of the command line, e.g. `chunks`, `latency.samples`, `model.texts.count`."""
         head, *path = axis.split(".")
         if path and head in ("model", "precision"):

@@ -84,13 +84,14 @@ def _problems(values: dict[str, object], kind: Any) -> list[str]:
     ]
 
 
-def _fits(value: object, hint: Any) -> bool:
+def _fits(value: object, hint: object) -> bool:
     if get_origin(hint) is Literal:
         return value in get_args(hint)
     if get_origin(hint) is UnionType:
         return any(_fits(value, one) for one in get_args(hint))
     if get_origin(hint) is tuple:
         return isinstance(value, tuple) and all(_fits(one, get_args(hint)[0]) for one in value)
-    if hint in (int, float):
-        return isinstance(value, (int, hint)) and not isinstance(value, bool)
-    return isinstance(value, get_origin(hint) or hint)
+    if hint is int or hint is float:
+        return isinstance(value, (int, float) if hint is float else int) and not isinstance(value, bool)
+    expected = get_origin(hint) or hint
+    return isinstance(expected, type) and isinstance(value, expected)

@@ -42,7 +42,11 @@ def open_user_file(path: Path) -> Iterator[Path]:
     opened and written to, as a shell's `>` does: they stay what they are, and standard error names what was written.
     Raises OSError if `path` cannot be written, IsADirectoryError for a folder.
     """
-    found = _look_at(path)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder; give the name of a file", str(path))
+    found: os.stat_result | None = None
+    with contextlib.suppress(FileNotFoundError):
+        found = path.lstat()
     if found is None or stat.S_ISREG(found.st_mode):
         with replace_file(path, 0o644 if found is None else stat.S_IMODE(found.st_mode)) as aside:
             yield aside
@@ -53,22 +57,9 @@ def open_user_file(path: Path) -> Iterator[Path]:
         yield aside
         with open(aside, "rb") as source, open(path, "wb") as target:
             shutil.copyfileobj(source, target)
-    say(f"{path} is {_describe(path, found)}, which was written to")
-
-
-def _look_at(path: Path) -> os.stat_result | None:
-    """Return the status of what lies at `path`, of a link itself; None if nothing does. Raises IsADirectoryError."""
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "it is a folder; give the name of a file", str(path))
-    with contextlib.suppress(FileNotFoundError):
-        return path.lstat()
-    return None
-
-
-def _describe(path: Path, found: os.stat_result) -> str:
-    if stat.S_ISLNK(found.st_mode):
-        return f"a link to {os.path.realpath(path)}"
-    return _KINDS[stat.S_IFMT(found.st_mode)]
+    link = f"a link to {os.path.realpath(path)}"
+    what = link if stat.S_ISLNK(found.st_mode) else _KINDS[stat.S_IFMT(found.st_mode)]
+    say(f"{path} is {what}, which was written to")
 
 
 def write_json(path: Path, value: object) -> None:

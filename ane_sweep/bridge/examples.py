@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, SupportsFloat
+from typing import SupportsFloat
 
 from ane_sweep.errors import ConfigError
 
@@ -81,11 +81,12 @@ def running_text(path: Path, name: str) -> str:
     return text(path, name) if path.suffix == ".txt" else "\n".join(row.text for row in rows(path, name))
 
 
-def known_labels(arch: Mapping[str, Any]) -> list[str]:
+def known_labels(arch: Mapping[str, object]) -> list[str]:
     """Return a classifier's labels in the order of its outputs, from its config.json; Hugging Face's default names else."""
-    named = arch.get("id2label") or {}
-    count = len(named) or int(arch.get("num_labels") or 2)
-    return [str(named.get(str(n), named.get(n, f"LABEL_{n}"))) for n in range(count)]
+    named, labels = arch.get("id2label"), arch.get("num_labels")
+    names = named if isinstance(named, Mapping) else {}
+    count = len(names) or (labels if isinstance(labels, int) and labels else 2)
+    return [str(names.get(str(n), names.get(n, f"LABEL_{n}"))) for n in range(count)]
 
 
 def find_output(label: str, known: list[str]) -> int | None:

@@ -12,8 +12,8 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
+from ane_sweep.bridge.settings import ModelSettings
 from ane_sweep.errors import ConfigError
 from ane_sweep.mil import untrusted
 
@@ -37,20 +37,20 @@ def is_checkpoint(folder: Path) -> bool:
         return False
 
 
-def architecture(args: Mapping[str, object], option: Mapping[str, Any], label: str) -> dict[str, object]:
+def architecture(args: Mapping[str, object], option: ModelSettings, label: str) -> dict[str, object]:
     """Return the option's architecture with a checkpoint's numbers. What model_args do not say stays the option's: above all
     the activation, which became the exact GELU in 2023 (before: activation_function=gelu_new).
 
     Raises ConfigError for another family's option and for arguments that are missing.
     """
-    if option["family"] != "gpt2":
+    if option.family != "gpt2":
         raise ConfigError(
-            f"model={option['name']}: {label} holds a nanoGPT checkpoint, this option needs {option['family']!r}; use model=nanogpt"
+            f"model={option.name}: {label} holds a nanoGPT checkpoint, this option needs {option.family!r}; use model=nanogpt"
         )
     if missing := [name for name in _ARGS if name not in args]:
-        raise ConfigError(f"model={option['name']}: {label}: its model_args lack {', '.join(missing)}")
+        raise ConfigError(f"model={option.name}: {label}: its model_args lack {', '.join(missing)}")
     numbers = {name: args[name] for name in ("n_layer", "n_head", "n_embd", "vocab_size")}
-    return {**option["arch"], **numbers, "n_positions": args["block_size"]}
+    return {**option.arch, **numbers, "n_positions": args["block_size"]}
 
 
 def model_args(path: Path, model: str) -> dict[str, object]:

@@ -37,7 +37,7 @@ class Source:
     parameter_bytes: int
     folder: Path | None = None
     beside: Mapping[str, Path] = field(default_factory=dict)
-    fetch: Mapping[str, Any] | None = None
+    fetch: Mapping[str, object] | None = None
     tokenizer: str | None = None
     notes: list[str] = field(default_factory=list)
 

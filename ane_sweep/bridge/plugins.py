@@ -11,13 +11,13 @@ An entry's value names a module; the files that it adds lie next to that module 
     log_lines   NAME.csv, rows of the form of machine/log_lines.csv, tried after those
 """
 
+import importlib.util
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module, metadata
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -134,7 +134,7 @@ def _described(kind: str, entry: metadata.EntryPoint) -> Plugin:
         return cannot("its name may hold letters, digits, _, . and -")
     if not re.fullmatch(r"\w+(\.\w+)*", entry.value):
         return cannot("its value is the name of a module, without a colon")
-    spec = _spec(entry.value)
+    spec = find_spec(entry.value)
     if spec is None:
         return cannot(f"there is no module {entry.value}; install that package again")
     inside = list(spec.submodule_search_locations or ())
@@ -147,14 +147,16 @@ def _described(kind: str, entry: metadata.EntryPoint) -> Plugin:
     return replace(plain, source=source, folder=folder)
 
 
-def _spec(module: str) -> ModuleSpec | None:
-    """Find a module's spec, or None. importlib's own find_spec imports the packages around it; this function does not."""
-    first, *rest = module.split(".")
+def find_spec(module: str, roots: Sequence[str] = ()) -> ModuleSpec | None:
+    """Return a module's spec, or None: from one of the folders `roots`, else from where Python looks.
+
+    importlib's own find_spec imports the packages around the module; this function does not.
+    """
+    name, *rest = module.split(".")
     try:
-        spec = find_spec(first)
+        spec = (PathFinder.find_spec(name, roots) if roots else None) or importlib.util.find_spec(name)
     except (ImportError, ValueError):
         return None
-    name = first
     for part in rest:
         if spec is None or spec.submodule_search_locations is None:
             return None

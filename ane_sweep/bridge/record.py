@@ -108,7 +108,7 @@ class Record:
     timings: list[Timing] = field(default_factory=list)
     schema: int = SCHEMA
 
-    def value(self, name: str, kind: Kind = "measured", chip: str | None = None) -> Any:
+    def value(self, name: str, kind: Kind = "measured", chip: str | None = None) -> float | None:
         """Return the value of a metric, or None if the record has none of that name, kind and chip.
 
         Raises ConfigError for a name that no record has.
@@ -120,7 +120,7 @@ class Record:
             raise ConfigError(f"{name}: no figure has that name{suggestion(name, known)}; known: {', '.join(known)}")
         return found
 
-    def read(self, name: str, kind: Kind = "measured", chip: str | None = None) -> Any:
+    def read(self, name: str, kind: Kind = "measured", chip: str | None = None) -> float | None:
         """Return the value of a metric of any name, or None if the record has none of that name, kind and chip."""
         found = self.metric(name, kind, chip)
         return None if found is None else found.value
@@ -249,23 +249,25 @@ def has_random_weights(record: Record) -> bool:
     return record.weights.kind == "random" or DRAWN in record.realised
 
 
-def worst_psnr(record: Record) -> Any:
+def worst_psnr(record: Record) -> float | None:
     """Return the PSNR in dB of the output that fares worst, which is that of the program if it has one output; or None."""
     worst = record.value("psnr_worst_db")
     return record.value("psnr_db") if worst is None else worst
 
 
-def flat_cell(record: Record) -> dict[str, Any]:
+def flat_cell(record: Record) -> dict[str, object]:
     """Return the request with nested options as dotted keys: {"model": "gpt2", "policy.samples": 50}."""
     return flat_request(record.cell)
 
 
-def flat_request(request: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat_request(request: dict[str, object], prefix: str = "") -> dict[str, object]:
     """Return a request (`Cell.as_dict`, or `Record.cell`) with nested options as dotted keys, each behind `prefix`."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for key, value in request.items():
-        nested = isinstance(value, dict) and value
-        flat |= flat_request(value, f"{prefix}{key}.") if nested else {prefix + key: value}
+        if isinstance(value, dict) and value:
+            flat |= flat_request(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
     return flat
 
 
@@ -280,7 +282,7 @@ def varying_axes(records: list[Record]) -> list[str]:
     return varying_names([flat_cell(record) for record in records])
 
 
-def varying_names(cells: list[dict[str, Any]]) -> list[str]:
+def varying_names(cells: list[dict[str, object]]) -> list[str]:
     """Return the names of axes that differ between flat requests: together they distinguish any two that differ.
 
     What follows from the model (`family`, `size`), and a nested option that follows from one varying plain axis,

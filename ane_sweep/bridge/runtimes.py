@@ -4,7 +4,7 @@ protocol `Runtime` in runtimes/__init__.py.
 
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, Literal
+from typing import Literal
 
 from ane_sweep.bridge import declared, plugins
 from ane_sweep.bridge.declared import Declared
@@ -86,15 +86,16 @@ UNKNOWN = Traits(needs="program", measured="", hardware="CPU")
 def cannot(name: str) -> str | None:
     """Return why this host cannot run a runtime; None if it can."""
     door = RUNTIMES[name].cannot
-    return _behind(door) if door else None
+    reason = _behind(door) if door else None
+    return None if reason is None else str(reason)
 
 
-def collect_host_facts(name: str) -> dict[str, Any]:
+def collect_host_facts(name: str) -> dict[str, object]:
     """Return the facts of this host that a runtime's figures depend on."""
     return {door.partition(":")[2]: _behind(door) for door in RUNTIMES[name].asks}
 
 
-def _behind(door: str) -> Any:
+def _behind(door: str) -> object:
     module, _, function = door.partition(":")
     return getattr(import_module(module), function)()
 

@@ -64,14 +64,14 @@ class Realised(TypedDict, total=False):
     verdict: str | None
     observed: str | None
     verdict_reasons: list[str] | None
-    evidence: dict[str, Any] | None
+    evidence: dict[str, object] | None
 
 
 class EvidenceFacts(TypedDict, total=False):
     """Figures of an evidence pass, for the verdict: power by engine, findings of the system log, and what could not be watched."""
 
-    power: dict[str, dict[str, Any]]
-    findings: list[dict[str, Any]]
+    power: dict[str, dict[str, float]]
+    findings: list[dict[str, object]]
     missing: list[str]
 
 
@@ -199,7 +199,7 @@ class Task:
     params: dict[str, Any]
     inputs: dict[str, str]
     folders: dict[str, Path]
-    limits: dict[str, Any]
+    limits: dict[str, float | None]
     label: str
     work: int
     memory_bytes: int
@@ -216,7 +216,8 @@ class Task:
     def also_for(self, other: "Task") -> None:
         """Merge the same task of another cell into this one: the widest limits hold, and an explicit request wins."""
         for limit, value in other.limits.items():
-            self.limits[limit] = None if None in (self.limits[limit], value) else max(self.limits[limit], value)
+            own = self.limits[limit]
+            self.limits[limit] = None if own is None or value is None else max(own, value)
         if not other.more_of:
             self.more_of, self.seconds = "", other.seconds
 

@@ -44,7 +44,7 @@ def load_request(words: list[str]) -> Request:
 
 def describe_cell(cell: Cell) -> str:
     """Describe a cell by the values in which probes differ."""
-    arch = cell.model_options.get("arch") or {}
+    arch = cell.model_settings.arch
     layers, wide = arch.get("num_hidden_layers", "?"), arch.get("hidden_size", "?")
     net = "encoder" if cell.model.endswith("bert") else "linear pairs"
     chunks = count(cell.chunks, "chunk") if isinstance(cell.chunks, int) else f"{cell.chunks} chunks"

@@ -260,20 +260,16 @@ def _ane_share(entry: Placement | None) -> float | None:
 
 def _metrics(pair: Pair) -> list[Change]:
     """Return the changes of the metrics that the registry compares: without a test, as they have no noise to exceed."""
-    changed = [spec for spec in shown_in("compare") if _has_changed(spec, pair)]
-    return [_metric_change(spec, pair) for spec in changed]
+    return [change for spec in shown_in("compare") if (change := _metric_change(spec, pair))]
 
 
-def _has_changed(spec: MetricSpec, pair: Pair) -> bool:
+def _metric_change(spec: MetricSpec, pair: Pair) -> Change | None:
     was, now = (side.read(spec.name, spec.kind) for side in (pair.a, pair.b))
     if was is None or now is None:
-        return False
+        return None
     step = abs(min(now, spec.ceiling) - min(was, spec.ceiling))
-    return bool(step > 0 and step >= max(spec.least_change, spec.least_share * abs(was)))
-
-
-def _metric_change(spec: MetricSpec, pair: Pair) -> Change:
-    was, now = (side.read(spec.name, spec.kind) for side in (pair.a, pair.b))
+    if not (step > 0 and step >= max(spec.least_change, spec.least_share * abs(was))):
+        return None
     bucket = spec.improved if spec.better * (now - was) > 0 else spec.worse
     unit = "" if spec.unit == "1" else spec.unit
     label = "" if spec.name in RANKED else f"{spec.short}: "  # the bucket says what these are

@@ -17,15 +17,8 @@ _SIZES = (
     "relative_attention_num_buckets", "type_vocab_size", "vocab_size", "word_embed_proj_dim",
 )  # fmt: skip
 _SIZES_OR_NULL = (
-    "head_dim",
-    "intermediate_size",
-    "n_ctx",
-    "n_inner",
-    "num_key_value_heads",
-    "rotary_dim",
-    "sliding_window",
-    "window_size",
-)
+    "head_dim", "intermediate_size", "n_ctx", "n_inner", "num_key_value_heads", "rotary_dim", "sliding_window", "window_size",
+)  # fmt: skip
 _NUMBERS = (
     "layer_norm_eps", "layer_norm_epsilon", "partial_rotary_factor", "rms_norm_eps", "rope_theta", "rotary_emb_base", "rotary_pct",
 )  # fmt: skip

@@ -22,14 +22,8 @@ from ane_sweep.planner.checkpoint_files import File, Hub, Lookup, folder_lookup,
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt")
 WEIGHTS_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
-NOISE = (
-    "model_type",
-    "_name_or_path",
-    "transformers_version",
-    "torch_dtype",
-    "dtype",
-    "architectures",
-)  # of config.json
+# Keys of a config.json that say nothing of the architecture.
+NOISE = ("model_type", "_name_or_path", "transformers_version", "torch_dtype", "dtype", "architectures")
 
 
 def resolve(composed: Mapping[str, object], weights: str, *, seed: int, allow_pickle: bool, digests: Path) -> Source:
@@ -112,7 +106,7 @@ def _from_files(
     config = lookup("config.json")
     if config is None and (ckpt := lookup(nanogpt.CKPT)) and ckpt.path is not None:
         _weights_files(option, label, lookup, allow_pickle)  # a pickle is not even looked into unless it is trusted
-        arch = nanogpt.architecture(nanogpt.model_args(ckpt.path, option.name), vars(option), label)
+        arch = nanogpt.architecture(nanogpt.model_args(ckpt.path, option.name), option, label)
     elif config is None or config.path is None:
         raise ConfigError(
             f"model={option.name}: {label} has no config.json; a checkpoint folder holds config.json and model.safetensors"
@@ -138,7 +132,7 @@ def _from_files(
 def _architecture(option: ModelSettings, label: str, path: Path) -> dict[str, object]:
     config = json_object(option.name, path)
     if nanogpt.is_config(config):
-        return nanogpt.architecture(config, vars(option), label)
+        return nanogpt.architecture(config, option, label)
     wanted, found = option.family, config.get("model_type")
     served = families.serves(wanted)
     if found not in (served.model_types if served is not None else (wanted,)):
@@ -249,7 +243,8 @@ def _fp32_bytes(option: ModelSettings, file: File) -> int:
     if file.path is None or file.path.suffix != ".safetensors":
         return file.size
     try:
-        return 4 * sum(math.prod(tensor["shape"]) for tensor in untrusted.read_safetensors_header(file.path).values())
+        header = untrusted.read_safetensors_header(file.path)
+        return 4 * sum(int(math.prod(tensor["shape"])) for tensor in header.values())
     except (ValueError, OSError) as error:
         raise ConfigError(
             f"model={option.name}: {file.path} is no whole safetensors file ({error}); fetch it again, or give "

@@ -118,7 +118,7 @@ def _refuse_kind(cell: Cell, source: Source, runtime: str) -> str | None:
     kind, found = RUNTIMES[runtime].program, None
     if source.kind == packages.KIND:
         found = programs.refuse(kind, "adopt", f"model={cell.model} is a package")
-    if recipes.canonical(cell.precision_options["weights"]):
+    if recipes.canonical(cell.precision_settings.weights):
         found = found or programs.refuse(kind, "compress", f"precision={cell.precision}")
     if chunking.is_cut(cell):
         found = found or programs.refuse(kind, "chunk", f"chunks={cell.chunks}")

@@ -14,7 +14,6 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.hydra import Hydra
@@ -25,11 +24,14 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob, IntervalSweep, Override, Quote, QuotedString, RangeSweep, Sweep
+from hydra.core.override_parser.types import Glob, Quote, QuotedString, Sweep
+from hydra.core.override_parser.types import IntervalSweep as IntervalSweep
+from hydra.core.override_parser.types import Override as Override
+from hydra.core.override_parser.types import RangeSweep as RangeSweep
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
-from omegaconf import OmegaConf
+from omegaconf import Container, OmegaConf
 from omegaconf._utils import get_yaml_loader
 
 from ane_sweep import outward
@@ -93,8 +95,7 @@ class OptionFiles(FileConfigSource):
         if name in options.rows(path):
             return _result(self, derive.complete(group, name, options.row(path, name, _LOADER)))
         read = super().load_config(config_path)
-        option: Any = OmegaConf.to_container(read.config, resolve=False)
-        return replace(read, config=OmegaConf.create(derive.complete(group, name, option)))
+        return replace(read, config=OmegaConf.create(derive.complete(group, name, _to_plain(read.config))))
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         listed = super().list(config_path, results_filter)
@@ -116,7 +117,7 @@ def _group(config_path: str) -> str | None:
     return group if slash and group in options.GROUPS else None
 
 
-def _result(source: ConfigSource, option: dict[str, Any]) -> ConfigResult:
+def _result(source: ConfigSource, option: dict[str, object]) -> ConfigResult:
     return ConfigResult(source.provider, source.full_path(), OmegaConf.create(option), {"package": None})
 
 
@@ -167,7 +168,7 @@ class Composer:
         ConfigStore.instance().store("limits", {"limits": stages.limits()})
         ConfigStore.instance().store("run", asdict(RunSettings()))
         self.hydra = Hydra.create_main_hydra2("ane-sweep", search_path)
-        self.composed: dict[tuple[str, ...], dict[str, Any]] = {}  # a search repeats its options
+        self.composed: dict[tuple[str, ...], dict[str, object]] = {}  # a search repeats its options
 
     def options(self, group: str) -> list[str]:
         """Return the names of a group's options, those in its folders too (sweep=notebooks/gpt2-family)."""
@@ -195,13 +196,13 @@ class Composer:
             return f"{group}={name} is claimed by {' and by '.join(claims)}: uninstall all but one, or rename it there"
         return plugins.problem("precisions", name, ()) if group == "precision" else None
 
-    def compose(self, overrides: list[str]) -> dict[str, Any]:
+    def compose(self, overrides: list[str]) -> dict[str, object]:
         """Return the configuration as plain values, interpolations kept. Raises ConfigError."""
         if (known := self.composed.get(tuple(overrides))) is not None:
             return dict(known)
         with as_config_error(" ".join(overrides)[:200] or "conf/config.yaml"):
             config = self.hydra.compose_config("config", overrides, run_mode=RunMode.RUN, with_log_configuration=False)
-            plain: Any = OmegaConf.to_container(config, resolve=False)
+            plain = _to_plain(config)
         plain.pop("hydra", None)
         plain["chips"] = shorthand.name_chips(plain["chips"])
         self.composed[tuple(overrides)] = plain
@@ -308,13 +309,17 @@ def as_text(value: object) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def resolve(config: dict[str, Any]) -> dict[str, Any]:
+def resolve(config: dict[str, object]) -> dict[str, object]:
     """Return the configuration with its interpolations followed. Raises ConfigError."""
     if (plain := shorthand.follow(config)) is not None:
         return plain
     with as_config_error("an interpolation ${...}"):
-        resolved: Any = OmegaConf.to_container(OmegaConf.create(config), resolve=True)
-    return resolved
+        return _to_plain(OmegaConf.create(config), resolve=True)
+
+
+def _to_plain(config: Container, resolve: bool = False) -> dict[str, object]:
+    plain = OmegaConf.to_container(config, resolve=resolve)
+    return {str(key): value for key, value in plain.items()} if isinstance(plain, dict) else {}
 
 
 def pass_to_hydra(args: list[str]) -> bool:

@@ -9,7 +9,6 @@ import itertools
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
 
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner import compose, help, inherited, schema, unread
@@ -34,7 +33,8 @@ def load(args: list[str], leave: Collection[str] | None = None) -> Request:
     fixed = [str(o.input_line) for o in overrides if not o.is_sweep_override()]
     kept = [line for o in swept if o.key_or_group == "sweep" for line in _split_presets(o, composer)]
     swept = [o for o in swept if o.key_or_group != "sweep"]
-    requests = [_request([*fixed, *one], swept, composer, leave) for one in ([[line] for line in kept] or [[]])]
+    matrices = [[*fixed, line] for line in kept] or [fixed]
+    requests = [expand(*axes_of(words, swept, composer, leave), composer, words) for words in matrices]
     request = requests[0] if len(requests) == 1 else _union(requests, kept)
     named = {
         (group, name)
@@ -66,15 +66,9 @@ def _split_presets(override: Override, composer: Composer) -> list[str]:
     return [f"{_sign(override)}sweep={name}" for name in names]
 
 
-def _request(fixed: list[str], swept: list[Override], composer: Composer, leave: Collection[str] | None) -> Request:
-    """Expand one matrix: the lists of the command line, and those of at most one kept matrix."""
-    base, axes = axes_of(fixed, swept, composer, leave)
-    return expand(base, axes, composer, fixed)
-
-
 def axes_of(
     fixed: list[str], swept: list[Override], composer: Composer, leave: Collection[str] | None = None
-) -> tuple[dict[str, Any], list[Axis]]:
+) -> tuple[dict[str, object], list[Axis]]:
     """Return (the first configuration, the axes). Raises ConfigError.
 
     leave   keys of a kept matrix, and all its text values, that the caller expands (free.py); None: there are none
@@ -95,7 +89,8 @@ def axes_of(
 def _problems_of_words(composer: Composer, fixed: list[str], firsts: list[str], axes: list[Axis]) -> list[str]:
     """Return the problems of each word on its own; of a list, those of its first value and its unknown options."""
     lines = [*fixed, *firsts]
-    options = [line for line, one in zip(lines, compose.parse(lines)) if _is_option(one, composer)]
+    words = [(line, one, one.key_or_group) for line, one in zip(lines, compose.parse(lines)) if not one.is_delete()]
+    options = [line for line, one, key in words if key in schema.GROUP_KEYS and one.value() in composer.options(key)]
     found = [problem for line in lines for problem in composer.problems(line, options)]
     for axis in axes:
         if (key := axis.keys[0]) in schema.GROUP_KEYS:
@@ -106,11 +101,6 @@ def _problems_of_words(composer: Composer, fixed: list[str], firsts: list[str], 
                 elif name not in composer.options(key):  # a checkpoint, of which there may be none
                     found += composer.problems(f"{key}={compose.as_text(name)}")
     return list(dict.fromkeys(found))
-
-
-def _is_option(override: Override, composer: Composer) -> bool:
-    group = override.key_or_group
-    return group in schema.GROUP_KEYS and not override.is_delete() and override.value() in composer.options(group)
 
 
 def _union(requests: list[Request], kept: list[str]) -> Request:
@@ -145,10 +135,11 @@ def _command_line_axis(override: Override, composer: Composer) -> Axis:
     return Axis((override.key_or_group,), count, (first,), rows, added=bool(_sign(override)))
 
 
-def _preset_axes(base: dict[str, Any], taken: set[str], texts: bool = True) -> list[Axis]:
+def _preset_axes(base: dict[str, object], taken: set[str], texts: bool = True) -> list[Axis]:
     """Return the axes and paired axes of conf/sweep/NAME.yaml; a key on the command line wins over the preset's."""
     sweep = base.get("sweep") or {}
-    if found := schema.sweep_problems(sweep):
+    found = schema.sweep_problems(sweep)
+    if found or not isinstance(sweep, dict):
         raise ConfigError(found)
     axes = []
     for name, values in (sweep.get("axes") or {}).items():

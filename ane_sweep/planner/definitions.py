@@ -7,11 +7,10 @@ and the worker, which builds the module, says what is wrong with it.
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.machinery import PathFinder
 from pathlib import Path
 
-from ane_sweep.bridge.key import suggestion
-from ane_sweep.errors import ConfigError
+from ane_sweep.bridge.plugins import find_spec
+from ane_sweep.errors import ConfigError, suggestion
 
 _DEEPEST = 20  # imports and base classes that are followed
 _NAMED = 20  # names in a message
@@ -64,17 +63,8 @@ def _read(path: Path | None, roots: Sequence[Path]) -> Scope | None:
 
 
 def _module_file(name: str, roots: Sequence[Path]) -> Path | None:
-    """Return the file of a module by its full name, or None, without importing the packages that it lies in."""
-    parts, places = name.split("."), None
-    for number in range(1, len(parts) + 1):
-        full = ".".join(parts[:number])
-        spec = (
-            None if number > 1 and not places else PathFinder.find_spec(full, places or [str(root) for root in roots])
-        )
-        spec = spec or (PathFinder.find_spec(full) if number == 1 else None)
-        if spec is None:
-            return None
-        places = list(spec.submodule_search_locations or ())
+    """Return the file of a module by its full name, or None."""
+    spec = find_spec(name, [str(root) for root in roots])
     return Path(spec.origin) if spec and spec.origin else None
 
 
@@ -179,7 +169,9 @@ def _of_function(
         and not any(isinstance(one, (ast.Yield, ast.YieldFrom, ast.Raise)) for one in own)
     ):
         return "returns nothing; expected a torch.nn.Module, or one and its inputs"
-    is_module = _is_class(scope, node.returns) or (made != [] and all(_is_made(scope, one) for one in made))
+    is_module = _is_class(scope, node.returns) or (
+        made != [] and all(isinstance(one, ast.Call) and _is_class(scope, one.func) for one in made)
+    )
     if inputs is None and is_module:
         return "gives a module and no inputs for it; say them: model.inputs={NAME: [1,3,224,224]}"
     return None if node.decorator_list else _wrong_arguments(node, kwargs, own=0)
@@ -212,10 +204,6 @@ def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
         yield child
         if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
             yield from _own_nodes(child)
-
-
-def _is_made(scope: Scope, value: ast.AST) -> bool:
-    return isinstance(value, ast.Call) and _is_class(scope, value.func)
 
 
 def _is_class(scope: Scope, node: ast.AST | None) -> bool:

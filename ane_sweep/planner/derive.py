@@ -1,7 +1,6 @@
 """Fields of a model's or a precision's option that follow from its others, so that no file has to state them."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from ane_sweep.bridge import families, recipes
 from ane_sweep.bridge.families import Serves
@@ -9,7 +8,7 @@ from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner import architecture, sizing
 
-Option = dict[str, Any]
+Option = dict[str, object]
 _PER_LAYER = 2  # places to cut in a block of a family that declares no checkpoints
 _CLOSE_DB = 50  # less than fp16 storage explains: something in the program loses more
 
@@ -22,7 +21,8 @@ def complete(group: str, name: str, option: Option) -> Option:
     """
     if "defaults" in option or set(_ORDER[group]) <= set(option):
         return dict(option)
-    if group == "model" and isinstance(option.get("arch"), dict) and (found := architecture.problems(option["arch"])):
+    arch = option.get("arch")
+    if group == "model" and isinstance(arch, dict) and (found := architecture.problems(arch)):
         raise ConfigError([f"model={name}: {problem}" for problem in found])
     derived = {"model": _model_fields, "precision": _precision_fields}[group](option)
     known = {"name": name} | derived | dict(option)
@@ -41,11 +41,6 @@ _ORDER = {
 }  # fmt: skip
 
 
-def size_word(parameters: int) -> str:
-    """Return a number of parameters as people say it: 124m, 1.6b."""
-    return f"{parameters / 1e9:.1f}b" if parameters >= 1e9 else f"{max(1, round(parameters / 1e6))}m"
-
-
 def longest_input(arch: Mapping[str, object], serves: Serves, task: str) -> int | None:
     """Return the longest input that an architecture takes, or None if neither it nor its family says."""
     stated = architecture.at(arch, serves.key(task, serves.longest)) if serves.longest else None
@@ -58,9 +53,8 @@ def longest_input(arch: Mapping[str, object], serves: Serves, task: str) -> int 
 def _precision_fields(option: Option) -> Option:
     weights = option.get("weights")
     least = "iOS15"
-    if weights is not None and not recipes.problems(weights):
-        recipe = recipes.canonical(weights)
-        least = recipes.least_target(recipe)[0] if recipe else least
+    if isinstance(weights, dict) and not recipes.problems(weights) and (recipe := recipes.canonical(weights)):
+        least = recipes.least_target(recipe)[0]
     close = None if weights is not None else _CLOSE_DB
     return {"compute": "fp16", "fp32_ops": [], "weights": None, "min_target": least, "min_psnr_db": close}
 
@@ -76,7 +70,8 @@ def _model_fields(option: Option) -> Option:
         serves = None
     tasks = set(serves.architectures.values()) if serves else set()
     task = str(option.get("task", next(iter(tasks)) if len(tasks) == 1 else ""))
-    keys = option.get("arch_keys") or (_arch_keys(arch, serves, task) if serves else {})
+    stated = option.get("arch_keys") or (_arch_keys(arch, serves, task) if serves else {})
+    keys = stated if isinstance(stated, dict) else {}
     layers = architecture.total(arch, str(keys.get("layers")))
     longest = architecture.at(arch, str(keys.get("max_seq_len")))
     if not isinstance(longest, int) and serves:
@@ -88,7 +83,8 @@ def _model_fields(option: Option) -> Option:
     if isinstance(layers, int):
         fields["cut_points"] = (serves.per_layer if serves else _PER_LAYER) * layers + 1
     if isinstance(parameters, int):
-        fields["size"] = size_word(parameters)
+        many = parameters >= 1e9  # 1.6b, 124m
+        fields["size"] = f"{parameters / 1e9:.1f}b" if many else f"{max(1, round(parameters / 1e6))}m"
     return {key: value for key, value in fields.items() if value is not None or key in ("hub", "package")}
 
 

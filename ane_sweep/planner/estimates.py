@@ -7,13 +7,12 @@ without a record there is no estimate (None), and a caller that needs a figure t
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from ane_sweep.bridge import families
+from ane_sweep.bridge import families, recipes
 from ane_sweep.bridge.cell import Cell
-from ane_sweep.bridge.kinds import KINDS
+from ane_sweep.bridge.plan import Source
 from ane_sweep.bridge.stages import STAGES
-from ane_sweep.planner import sizing
+from ane_sweep.planner import scoring, sizing
 from ane_sweep.store.past import Past
 
 History = Mapping[str, Sequence[Past]]  # by stage
@@ -25,9 +24,8 @@ _GROWN_FROM, _AT_ONCE = 9, 5
 # 2.4 to 2.5 bytes a byte of these few, gpt2-large's and gpt2-xl's peaks say, where all blocks take 1.9. fp32, which is cast
 # to nothing, took 1.4 of gpt2-medium's.
 _MORE = {"fp16": 1.3, "fp32": 1.0}
-_JOINED = (
-    0.8  # of what all blocks take: a cache's two functions are joined with all their weights (gpt2-medium: 2.75 GiB)
-)
+# Of what all blocks take: a cache's two functions are joined with all their weights (gpt2-medium: 2.75 GiB).
+_JOINED = 0.8
 SIMILAR = 2.0  # a record counts for work up to this many times larger or smaller
 
 
@@ -39,11 +37,8 @@ def memory_bytes(stage: str, work: int, history: History, held: int | None = Non
         for entry in _similar(stage, work, history)
         if entry.peak_bytes
     ]
-    return int(
-        max(peaks)
-        if peaks
-        else STAGES[stage].base_gib * GIB + STAGES[stage].per_byte * (work if held is None else held)
-    )
+    formula = STAGES[stage].base_gib * GIB + STAGES[stage].per_byte * (work if held is None else held)
+    return int(max(peaks, default=formula))
 
 
 def held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, object]) -> int:
@@ -85,28 +80,20 @@ def seconds(stage: str, work: int, history: History) -> float | None:
     return statistics.median(seen) if seen else None
 
 
-@dataclass(frozen=True)
-class Outputs:
-    """The quantities that set the size of a task's files: inputs and their length, and the average bits of a compressed weight."""
-
-    task: str
-    count: int
-    seq_len: int
-    bits: float | None
-
-
-def disk_bytes(stage: str, outputs: Outputs, work: int, arch: Mapping[str, object], compute: str) -> int:
+def disk_bytes(stage: str, cell: Cell, source: Source, seq_len: int) -> int:
     """Bytes that a task will leave in the cache: weights of the recipe or in the compute dtype, or outputs in fp32."""
-    leaves = STAGES[stage].leaves
+    leaves, work, precision = STAGES[stage].leaves, source.parameter_bytes, cell.precision_settings
     if leaves == "outputs":
-        keys = ("vocab_size",) if KINDS[outputs.task].causal else ("hidden_size", "n_embd", "dim")
-        widths = (width for key in keys if isinstance(width := arch.get(key), int))
-        return 4 * outputs.count * outputs.seq_len * next(widths, 0)
+        keys = ("vocab_size",) if cell.kind.causal else ("hidden_size", "n_embd", "dim")
+        widths = (width for key in keys if isinstance(width := source.arch.get(key), int))
+        count = scoring.rows(cell) if stage == "examples" else cell.model_settings.texts.count
+        return 4 * count * seq_len * next(widths, 0)
     if leaves == "nothing":
         return 0
-    if STAGES[stage].compressed and outputs.bits:
-        return int(work / 32 * outputs.bits)
-    return work // (2 if compute == "fp16" else 1)
+    recipe = recipes.canonical(precision.weights) if STAGES[stage].compressed else None
+    if recipe is not None and (bits := recipes.average_bits(recipe)):
+        return int(work / 32 * bits)
+    return work // (2 if precision.compute == "fp16" else 1)
 
 
 def _similar(stage: str, work: int, history: History) -> list[Past]:

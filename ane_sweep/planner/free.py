@@ -37,7 +37,7 @@ def space(args: Sequence[str]) -> Space | None:
         return None
     words = [str(o.input_line) for o in fixed]
     base, listed = config.axes_of(words, swept, composer, leave=set(free))
-    free = {**_preset(base.get("sweep") or {}, {*free, *(o.key_or_group for o in overrides)}), **free}
+    free = {**_preset(base.get("sweep"), {*free, *(o.key_or_group for o in overrides)}), **free}
     if not free:
         return None
     if (swept or listed) and not given.multirun and not any(o.key_or_group == "sweep" for o in fixed):
@@ -46,8 +46,9 @@ def space(args: Sequence[str]) -> Space | None:
         raise ConfigError(wrong)
     for axis in listed:
         axis.rows = list(axis.rows)
-    if (asked := math.prod(axis.count for axis in listed)) > base["max_cells"]:
-        raise ConfigError(too_many(asked, "the lists beside the free values", base["max_cells"]))
+    asked, most = math.prod(axis.count for axis in listed), base["max_cells"]
+    if isinstance(most, int) and asked > most:
+        raise ConfigError(too_many(asked, "the lists beside the free values", most))
     folder = [] if given.config_dir is None else ["--config-dir", given.config_dir]
     found = Space(folder, words, base, composer, listed, _cut(free, _chunks(free, listed, base)))
     _probe(found)
@@ -92,9 +93,9 @@ def _bits(pattern: str, word: str) -> list[tuple[str, Dimension]]:
     return [(f"{OVERRIDES}{pattern}", one)]
 
 
-def _preset(sweep: Mapping[str, object], taken: set[str]) -> dict[str, Dimension]:
+def _preset(sweep: object, taken: set[str]) -> dict[str, Dimension]:
     """Return the free values of a kept matrix. Raises ConfigError."""
-    axes = sweep.get("axes")
+    axes = sweep.get("axes") if isinstance(sweep, dict) else None
     found: dict[str, Dimension] = {}
     for name, text in axes.items() if isinstance(axes, dict) else ():
         if isinstance(text, str) and name not in taken:

@@ -5,7 +5,6 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 from ane_sweep.bridge import settings
 from ane_sweep.bridge.cell import Cell, canonical_json
@@ -42,20 +41,21 @@ class Axis:
     added: bool = False
 
 
-Options = dict[tuple[str, str], dict[str, Any]]  # (group, name) -> what the option holds
+Options = dict[tuple[str, object], object]  # (group, name) -> what the option holds
 
 
-def expand(base: dict[str, Any], axes: list[Axis], composer: Composer, fixed: list[str]) -> Request:
+def expand(base: dict[str, object], axes: list[Axis], composer: Composer, fixed: list[str]) -> Request:
     """Return the cells of a composed configuration over the axes. Raises ConfigError with every problem found."""
     found = schema.problems(compose.resolve(base) if _interpolated(base) else base)
     found += [problem for axis in axes for key in axis.keys if (problem := _no_axis(key))]
-    if schema.KEYS["max_cells"].problem("max_cells", base.get("max_cells")):
+    most = base.get("max_cells")
+    if not isinstance(most, int) or schema.KEYS["max_cells"].problem("max_cells", most):
         raise ConfigError(found)
     axes = [axis for axis in axes if not any(map(_no_axis, axis.keys))]
     asked = math.prod(axis.count for axis in axes)
-    if asked > base["max_cells"]:
+    if asked > most:
         sizes = " x ".join(f"{', '.join(axis.keys)}: {axis.count:,}" for axis in axes)
-        raise ConfigError([*found, too_many(asked, sizes, base["max_cells"])])
+        raise ConfigError([*found, too_many(asked, sizes, most)])
     for axis in axes:
         axis.rows = list(axis.rows)
     options, unknown = _compose_options(axes, composer, fixed)
@@ -80,7 +80,7 @@ def too_many(asked: int, of_what: str, most: int) -> str:
     return f"this asks for {asked:,} cells ({of_what}), more than max_cells={most:,}; {way}"
 
 
-def _problems_of_values(axes: list[Axis], options: Options, base: dict[str, Any]) -> list[str]:
+def _problems_of_values(axes: list[Axis], options: Options, base: dict[str, object]) -> list[str]:
     """Return the problems of each value on its own; keys of a group are checked in each option when cells are made."""
     found: list[str] = []
     for axis in axes:
@@ -88,7 +88,9 @@ def _problems_of_values(axes: list[Axis], options: Options, base: dict[str, Any]
             group, _, rest = key.partition(".")
             if rest and group in schema.GROUP_KEYS:
                 held = [option for (kind, _), option in options.items() if kind == group] or [base[group]]
-                lacking = [option.get("name") for option in held if not _holds(option, rest)]
+                lacking = [
+                    option.get("name") for option in held if isinstance(option, dict) and not _holds(option, rest)
+                ]
                 found += [f"{key}: {group}={name} has no such key" for name in lacking if not axis.added]
             elif key in schema.KEYS:
                 found += [
@@ -110,8 +112,9 @@ def _interpolated(value: object) -> bool:
     return "${" in json.dumps(value, default=str)
 
 
-def _product(base: dict[str, Any], axes: list[Axis], options: Options, asked: int) -> Request:
-    exclude = (base.get("sweep") or {}).get("exclude") or []
+def _product(base: dict[str, object], axes: list[Axis], options: Options, asked: int) -> Request:
+    sweep = base.get("sweep")
+    exclude = (sweep.get("exclude") if isinstance(sweep, dict) else None) or []
     follow = _interpolated([base, list(options.values()), [axis.rows for axis in axes]])
     cells: dict[str, Cell] = {}
     found: dict[str, None] = {}
@@ -162,11 +165,10 @@ def _compose_options(axes: list[Axis], composer: Composer, fixed: list[str]) -> 
     return composed, found
 
 
-def _option(composer: Composer, fixed: list[str], group: str, name: str) -> dict[str, Any]:
+def _option(composer: Composer, fixed: list[str], group: str, name: str) -> object:
     """Compose an option of a group under the words of the command line. Raises ConfigError."""
     try:
-        option: dict[str, Any] = composer.compose([*fixed, f"{group}={compose.as_text(name)}"])[group]
-        return option
+        return composer.compose([*fixed, f"{group}={compose.as_text(name)}"])[group]
     except ConfigError as error:
         lacking = unread.lacking_key(error)
         raise ConfigError(f"{lacking}: {group}={name} has no such key" if lacking else error.problems) from None
@@ -175,19 +177,19 @@ def _option(composer: Composer, fixed: list[str], group: str, name: str) -> dict
 class Groups:
     """The model and the precision of each cell, put together once for all cells that choose alike."""
 
-    def __init__(self, base: dict[str, Any], options: Options, check: bool):
+    def __init__(self, base: dict[str, object], options: Options, check: bool):
         self.base, self.options, self.check = {group: base[group] for group in schema.GROUP_KEYS}, options, check
-        self.made: dict[str, dict[str, Any]] = {}
+        self.made: dict[str, dict[str, object]] = {}
         self.found: dict[str, None] = {}
 
-    def compose(self, assigned: Mapping[str, object]) -> dict[str, Any]:
+    def compose(self, assigned: Mapping[str, object]) -> dict[str, object]:
         chosen = {key: value for key, value in assigned.items() if key.split(".")[0] in schema.GROUP_KEYS}
         mark = repr(chosen)
         if mark not in self.made:
             self.made[mark] = self._make(chosen)
         return self.made[mark]
 
-    def _make(self, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    def _make(self, chosen: Mapping[str, object]) -> dict[str, object]:
         """Options first, then keys in them, as Hydra does."""
         config = {**self.base, **{key: self.options[key, name] for key, name in chosen.items() if key in self.base}}
         for key, value in chosen.items():
@@ -198,12 +200,12 @@ class Groups:
         return config
 
 
-def _assign(config: dict[str, Any], key: str, value: object) -> None:
+def _assign(config: dict[str, object], key: str, value: object) -> None:
     """Set a dotted key; what lies on the way to it is copied, as other cells have it too."""
     *path, last = key.split(".")
     for part in path:
-        config[part] = dict(config.get(part) or {})
-        config = config[part]
+        below = config.get(part)
+        config[part] = config = dict(below) if isinstance(below, dict) else {}
     config[last] = value
 
 

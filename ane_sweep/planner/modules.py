@@ -40,7 +40,8 @@ def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Pa
         found = sources.of_file(path, [path.parent, root])
     else:
         found = sources.of_module(place, [root])
-    files = {**found.files, **{text: _hash("model.sources", text, digests) for text in option.sources or []}}
+    more = {text: _file(f"model.sources: {text}", text) for text in option.sources or []}
+    files = {**found.files, **{text: checkpoint_files.file_digest(path, digests) for text, path in more.items()}}
     made_from = {
         "path": f"{Path(place).name if FILE in beside else place}:{name_in}",
         "kwargs": dict(option.kwargs or {}),
@@ -77,10 +78,6 @@ def _file(what: str, text: str) -> Path:
     if not os.access(path, os.R_OK):
         raise ConfigError(f"{what}: {path} cannot be read: permission denied")
     return path
-
-
-def _hash(what: str, text: str, digests: Path) -> str:
-    return checkpoint_files.file_digest(_file(f"{what}: {text}", text), digests)
 
 
 def _weights(weights: str, seed: int, beside: dict[str, Path], digests: Path) -> tuple[str, str, str, int]:

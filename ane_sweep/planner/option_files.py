@@ -2,7 +2,6 @@
 may hold itself through an anchor, or have aliases that stand for millions of values."""
 
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -12,13 +11,13 @@ from ane_sweep.mil import untrusted
 MOST_BYTES, MOST_DEPTH, MOST_DIGITS = 1_000_000, 32, 100
 MOST_VALUES = 5000  # OmegaConf takes a millisecond for two of them, each time that the file is composed
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def check(path: Path) -> None:
     """Check one file. Raises ConfigError with the problem, and its line where that is known."""
+    text = read(path)
     try:
-        text = _text(path)
         _check_depth(text)
         root = yaml.compose(text, Loader=_Loader)
         if root is None:
@@ -27,16 +26,19 @@ def check(path: Path) -> None:
             raise ValueError("it holds no `key: value` pairs")
         if _values(root, {}, set()) > MOST_VALUES:
             raise ValueError(f"with its aliases written out it has more than {MOST_VALUES:,} values")
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {problem(error)}; an option file is YAML, as those in conf/") from None
 
 
 def read(path: Path) -> str:
     """Return a file of options as text. Raises ConfigError."""
     try:
-        return _text(path)
+        return untrusted.read_file(path, MOST_BYTES).decode("utf-8")
+    except UnicodeDecodeError as error:
+        why = f"it is no UTF-8 text (byte {error.start})"
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: {problem(error)}; an option file is YAML, as those in conf/") from None
+        why = problem(error)
+    raise ConfigError(f"{path}: {why}; an option file is YAML, as those in conf/")
 
 
 def problem(error: Exception) -> str:
@@ -47,13 +49,6 @@ def problem(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
     return " ".join(line.strip() for line in str(error).splitlines()[:3] if line.strip()) or type(error).__name__
-
-
-def _text(path: Path) -> str:
-    try:
-        return untrusted.read_file(path, MOST_BYTES).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"it is no UTF-8 text (byte {error.start})") from None
 
 
 def _check_depth(text: str) -> None:

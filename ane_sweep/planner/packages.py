@@ -21,11 +21,6 @@ KIND = "package"  # of a Source: what is there is a program already
 PACKAGE, SAMPLES, EXPECTED = "package", "samples", "expected"  # the roles that a worker finds them under
 COMPILED, PIPELINE = "compiled", "pipeline"
 _FIRST_OPSET = 6  # the specification version of iOS15; each target since has one more
-# Axes that act when a model is built or converted, beside those that refuse a model of task `tensors` by themselves.
-_AT_CONVERSION = {
-    "seq_len": "its inputs have shapes of their own",
-    "target": "it keeps the opset that it was saved with",
-}
 
 
 def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Path) -> Source:
@@ -45,6 +40,7 @@ def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Pa
             made_from[role] = file_digest(beside[role], digests)
     if option.samples and option.reference:
         raise ConfigError("model.samples and model.reference: a reference holds its inputs, too; give one of them")
+    numbers = sum(file.stat().st_size for file in _files(path)) // 2  # of two bytes each: exact enough for memory
     functions = sorted(spec.mlProgram.functions)
     default = graph.default_function(spec)
     notes = [f"{text}: function {default} of {', '.join(functions)} is scored and timed"] if len(functions) > 1 else []
@@ -52,7 +48,7 @@ def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Pa
         notes.append(f"{text} computes in fp32: precision=fp16 leaves it as it is")
     return Source(
         kind=KIND, source=str(text), digest=content, arch={**made_from, "inputs": option.inputs, "packages": {}},
-        layers=1, max_seq_len=2**20, cut_points=999, parameter_bytes=max(1, _numbers(path)) * 4, beside=beside, notes=notes,
+        layers=1, max_seq_len=2**20, cut_points=999, parameter_bytes=max(1, numbers) * 4, beside=beside, notes=notes,
     )  # fmt: skip
 
 
@@ -80,18 +76,15 @@ def described(path: Path, what: str) -> tuple[Model_pb2.Model, dict[str, object]
     )
     packed = sum(op.type.startswith("constexpr_") for op in ops)
     target = TARGETS[min(max(number, 0), len(TARGETS) - 1)]
+    # of a model that must stay unchanged; a package of one program has none
+    form = COMPILED if compiled.is_compiled(path) else PIPELINE if found.spec.WhichOneof("Type") == PIPELINE else None
     return found.spec, {
         "target": target,
         "compute": "fp16" if half else "fp32",
         "functions": max(1, len(found.spec.mlProgram.functions)),
         "compressed": packed,
-        **({"form": form} if (form := _form(path, found.spec)) else {}),
+        **({"form": form} if form else {}),
     }
-
-
-def _form(path: Path, spec: Model_pb2.Model) -> str | None:
-    """Return COMPILED or PIPELINE for a model that must stay unchanged, None for a package of one program."""
-    return COMPILED if compiled.is_compiled(path) else PIPELINE if spec.WhichOneof("Type") == PIPELINE else None
 
 
 def _with_way(problem: str) -> str:
@@ -101,11 +94,6 @@ def _with_way(problem: str) -> str:
         f"{problem.partition(',')[0]}. Nothing makes an ML Program of it: convert it again from its source (PyTorch, "
         "TensorFlow) with coremltools' convert(..., convert_to='mlprogram', minimum_deployment_target=ct.target.iOS15)"
     )
-
-
-def _numbers(path: Path) -> int:
-    """Return the numbers in its weights, at two bytes each: exact enough for an estimate of memory."""
-    return sum(file.stat().st_size for file in _files(path)) // 2
 
 
 def _files(path: Path) -> list[Path]:

@@ -1,7 +1,6 @@
 """The keys of a configuration: types, choices, and what each is for. One table that checks, explains and completes."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from ane_sweep.bridge import recipes, shapes, stages
 from ane_sweep.bridge.axes import TARGETS
@@ -13,26 +12,27 @@ from ane_sweep.errors import suggestion
 from ane_sweep.planner import architecture
 from ane_sweep.store import remote
 
-_DAY, _YEAR, _TIB = 86_400, 31_536_000, 65_536
-_A_DAY, _A_YEAR, _A_TIB = "that is a day", "that is a year", "that is 64 TiB"
+_YEAR, _TIB = 31_536_000, 65_536
+_A_YEAR, _A_TIB = "that is a year", "that is 64 TiB"
 _KEPT = "each is kept, and written to samples.json"
 _LARGER = "no model is larger"
+
+
+def _seconds(help: str, *or_types: type) -> Key:
+    return Key((*NUMBER, *or_types), help, least=0, most=86_400, why="that is a day")
+
+
+def _texts(help: str, most: int, why: str) -> Key:
+    return Key((list,), help, items=(str,), most=most, why=why)
+
 
 # The axes first, each as its field of the cell says; then the policies of a cell, and the settings of a whole sweep.
 KEYS: dict[str, Key] = {
     **{name: axis.key for name, axis in DECLARED.items() if axis.key},
     "latency.warmup": Key((int,), "calls before the steady samples (kept)", least=0, most=10**6, why=_KEPT),
     "latency.samples": Key((int,), "steady calls", least=1, most=10**6, why=_KEPT),
-    "latency.max_seconds": Key(
-        NUMBER, "stop sampling after this long; one sample is always taken", least=0, most=_DAY, why=_A_DAY
-    ),
-    "latency.idle_s": Key(
-        (*NUMBER, NONE),
-        "pause before one last call; null: 2 under coreml, none elsewhere",
-        least=0,
-        most=_DAY,
-        why=_A_DAY,
-    ),
+    "latency.max_seconds": _seconds("stop sampling after this long; one sample is always taken"),
+    "latency.idle_s": _seconds("pause before one last call; null: 2 under coreml, none elsewhere", NONE),
     "latency.repeats": Key(
         (int, str),
         "fresh processes that time the same program, in rounds over all cells; auto: 4, but 1 where that takes over 30 s",
@@ -41,13 +41,7 @@ KEYS: dict[str, Key] = {
         most=1000,
         why="each loads the program again",
     ),
-    "chips": Key(
-        (list,),
-        "chips to predict placement for; `ane-sweep devices` lists them",
-        items=(str,),
-        most=100,
-        why="each is a prediction",
-    ),
+    "chips": _texts("chips to predict placement for; `ane-sweep devices` lists them", 100, "each is a prediction"),
     "budget_minutes": Key(
         (*NUMBER, NONE), "no task begins after this long; null: no limit", least=0.01, most=_YEAR / 60, why=_A_YEAR
     ),
@@ -58,27 +52,17 @@ KEYS: dict[str, Key] = {
     "nightly.cache_gb": Key(
         NUMBER, "what a nightly prunes the cache to", least=0, most=10**6, why="that is a petabyte"
     ),
-    "search.minimise": Key(
-        (list,), "figures that `best` makes small", items=(str,), most=10, why="a front of more says nothing"
-    ),
-    "search.maximise": Key(
-        (list,), "figures that `best` makes large", items=(str,), most=10, why="a front of more says nothing"
-    ),
-    "search.limits": Key(
-        (list,), "what `best` takes no cell without: psnr_db>=40", items=(str,), most=100, why="it has no more figures"
-    ),
+    "search.minimise": _texts("figures that `best` makes small", 10, "a front of more says nothing"),
+    "search.maximise": _texts("figures that `best` makes large", 10, "a front of more says nothing"),
+    "search.limits": _texts("what `best` takes no cell without: psnr_db>=40", 100, "it has no more figures"),
     "search.trials": Key(
         (int, NONE), "cells that `best` times at most; null: as many as may still win", least=1, most=10**6, why=_LARGER
     ),
     "search.seed": Key(
         (int,), "of the sampler that `best` asks where nothing predicts", least=0, most=2**32 - 1, why=_LARGER
     ),
-    "gate.wait_s": Key(
-        NUMBER,
-        "wait this long for a quiet, cool machine before a timing; 0: look all the same, as the record says what was seen",
-        least=0,
-        most=_DAY,
-        why=_A_DAY,
+    "gate.wait_s": _seconds(
+        "wait this long for a quiet, cool machine before a timing; 0: look all the same, as the record says what was seen"
     ),
     "gate.busy": Key(
         NUMBER,
@@ -101,13 +85,7 @@ KEYS: dict[str, Key] = {
     "executor.certificates": Key(
         (str, NONE), "folder of `ane-sweep fleet init`; null: $ANE_SWEEP_FLEET, or fleet in the user's data folder"
     ),
-    "executor.wait_s": Key(
-        NUMBER,
-        "wait this long for a worker that fits, or the scheduler, then record why",
-        least=0,
-        most=_DAY,
-        why=_A_DAY,
-    ),
+    "executor.wait_s": _seconds("wait this long for a worker that fits, or the scheduler, then record why"),
     "lanes": Key((int,), "preparations side by side", least=1, most=1000, why="each is a process"),
     "memory_gib": Key(
         (*NUMBER, NONE),
@@ -171,12 +149,10 @@ GROUP_KEYS: dict[str, dict[str, Key]] = {
     "precision": {
         "name": Key((str,), "the option's name", label=True),
         "compute": Key((str,), "dtype of the ops", ("fp16", "fp32")),
-        "fp32_ops": Key(
-            (list,),
+        "fp32_ops": _texts(
             "fp16: types, names or modules (patterns) of the ops that stay in fp32",
-            items=(str,),
-            most=1000,
-            why="a pattern stands for many ops",
+            1000,
+            "a pattern stands for many ops",
         ),
         "weights": Key((dict, NONE), "recipe applied to the weights after conversion: see ane_sweep/bridge/recipes.py"),
         "min_target": Key((str,), "first target OS that can hold it", TARGETS),
@@ -213,24 +189,19 @@ def problems(config: Mapping[str, object]) -> list[str]:
     ]
 
 
-def problems_of_groups(config: Mapping[str, Any]) -> list[str]:
+def problems_of_groups(config: Mapping[str, object]) -> list[str]:
     """Return the problems of the groups alone."""
-    found = []
-    for group, keys in GROUP_KEYS.items():
-        option: Any = config.get(group)
-        keys = _keys_of_model(option) if group == "model" else keys
-        found += _problems_in(option, keys, group) or (
-            _problems_of_model(option) if group == "model" else _problems_of_precision(option)
-        )
-    return found
-
-
-def _problems_of_precision(option: dict[str, Any]) -> list[str]:
-    """Return a recipe's problems, with its file: a word of the command line may have changed a part of it."""
-    name = abbreviate(option["name"], "")
-    return [
+    model, precision = config.get("model"), config.get("precision")
+    found = _problems_in(model, _keys_of_model(model), "model")
+    if not found and isinstance(model, dict) and "path" not in model:
+        found += _problems_of_model(model["package"], model["arch"], model["arch_keys"])
+    wrong = _problems_in(precision, GROUP_KEYS["precision"], "precision")
+    if wrong or not isinstance(precision, dict):
+        return found + wrong
+    name = abbreviate(precision["name"], "")  # a word of the command line may have changed a part of its file
+    return found + [
         f"{problem} (precision={name}: it stands in precision/{name}.yaml, or in a word precision.weights.* of the command line)"
-        for problem in recipes.problems(option["weights"])
+        for problem in recipes.problems(precision["weights"])
     ]
 
 
@@ -242,10 +213,9 @@ def _keys_of_model(option: object) -> dict[str, Key]:
     return {name: key for name, key in GROUP_KEYS["model"].items() if name not in left_out}
 
 
-def _problems_of_model(option: dict[str, Any]) -> list[str]:
-    if "path" in option:
-        return []
-    package, arch, keys = (option[name] for name in ("package", "arch", "arch_keys"))
+def _problems_of_model(
+    package: dict[str, object] | None, arch: dict[str, object], keys: dict[str, str | None]
+) -> list[str]:
     found = [
         f"model.arch_keys.{name}={key}: model.arch has no such key"
         for name, key in keys.items()

@@ -84,7 +84,7 @@ def _needed_file(cell: Cell) -> Wanted | None:
     """Return (score, task, data) of a cell that reads a file, or None if it reads none or is refused anyway."""
     if cell.score == "none" or (cell.score_data is None and cell.kind.sample is None):
         return None
-    return cell.score, cell.model_options["task"], cell.score_data
+    return cell.score, cell.model_settings.task, cell.score_data
 
 
 def _read(wanted: Wanted) -> Examples:

@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
 
 from ane_sweep import folders
 from ane_sweep.bridge import families, nanogpt
 from ane_sweep.bridge.families import Serves
+from ane_sweep.bridge.settings import read_model
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner import architecture, derive, options, sizing, unread
 from ane_sweep.planner.checkpoint_files import Hub, is_folder
@@ -30,7 +30,7 @@ def is_checkpoint(name: object) -> bool:
     return unread.suggest_words(name) is None
 
 
-def option(name: str) -> dict[str, Any]:
+def option(name: str) -> dict[str, object]:
     """Return the option of model=NAME. Raises ConfigError without a config.json or a family that serves it."""
     path = _config(name)
     config = json_object(name, path)
@@ -103,15 +103,15 @@ def _nearest(config: Mapping[str, object]) -> str | None:
     """Return the family whose tiny option shares most keys with a config.json and whose name is most similar, or None."""
     found: dict[str, float] = {}
     tiny = [name for name in options.names([conf_dir()], "model") if name.startswith("tiny-")]
-    for shipped in (options.shipped("model", name) for name in tiny):
-        keys = set(shipped["arch"]) - {"vocab_size"}
+    for shipped in (read_model(options.shipped("model", name)) for name in tiny):
+        keys = shipped.arch.keys() - {"vocab_size"}
         if (shared := len(keys & config.keys()) / len(keys)) >= _ALIKE:
-            name = SequenceMatcher(None, shipped["family"], str(config.get("model_type"))[:80])
-            found[shipped["family"]] = shared + name.ratio()
+            name = SequenceMatcher(None, shipped.family, str(config.get("model_type"))[:80])
+            found[shipped.family] = shared + name.ratio()
     return max(found, key=lambda family: found[family], default=None)
 
 
-def _option(name: str, family: str, serves: Serves, task: str, arch: dict[str, Any]) -> dict[str, Any]:
+def _option(name: str, family: str, serves: Serves, task: str, arch: dict[str, object]) -> dict[str, object]:
     """Return the option of a checkpoint, as conf/model/NAME.yaml would hold it."""
     if found := architecture.problems(arch):
         raise ConfigError([f"model={name}: {problem}" for problem in found])

@@ -8,7 +8,6 @@ another way (importlib, exec) is not seen here: the worker compares what it real
 import ast
 import hashlib
 import importlib.metadata
-import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from ane_sweep import installed
+from ane_sweep.bridge.plugins import find_spec
 from ane_sweep.errors import ConfigError
 from ane_sweep.mil import untrusted
 
@@ -58,7 +58,7 @@ def _enter(found: Sources, name: str) -> bool:
     top, *rest = name.split(".")
     if top in sys.stdlib_module_names or top in ("ane_sweep", "__future__"):
         return True
-    spec = PathFinder.find_spec(top, [str(root) for root in found.roots]) or _elsewhere(top)
+    spec = find_spec(top, [str(root) for root in found.roots])
     if spec is None:
         return False
     origin, places = spec.origin, list(spec.submodule_search_locations or ())
@@ -77,13 +77,6 @@ def _enter(found: Sources, name: str) -> bool:
             return False
         origin, places = spec.origin, list(spec.submodule_search_locations or ())
     return True
-
-
-def _elsewhere(top: str):
-    try:
-        return importlib.util.find_spec(top)
-    except (ImportError, ValueError):
-        return None
 
 
 def _read_all(found: Sources) -> None:

@@ -6,7 +6,6 @@ import random
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.key import format_value
@@ -64,7 +63,7 @@ class Space:
 
     words: list[str]
     fixed: list[str]
-    base: dict[str, Any]
+    base: dict[str, object]
     composer: Composer
     listed: list[Axis]
     free: dict[str, Dimension]
@@ -103,7 +102,11 @@ class Space:
         said: dict[str, object] = {}
         for axis in self.listed:
             said |= dict(zip(axis.keys, list(axis.rows)[int(drawn[named(axis)])]))
-        return said | {name: _as_place(name, one.at(drawn[name])) for name, one in self.free.items() if name in drawn}
+        for name, one in self.free.items():
+            if name in drawn:
+                value = one.at(drawn[name])  # of a place to cut a whole number means a layer: 3 -> `layer:3`
+                said[name] = f"layer:{value}" if name.split(".")[0] == "cuts" and isinstance(value, int) else value
+        return said
 
     def assigned(self, drawn: Drawn) -> dict[str, object]:
         """Key of a cell -> its value."""
@@ -158,11 +161,6 @@ class Space:
 
 def named(axis: Axis) -> str:
     return ",".join(axis.keys)
-
-
-def _as_place(name: str, value: object) -> object:
-    """Return a place to cut; a whole number means a layer: 3 -> `layer:3`."""
-    return f"layer:{value}" if name.split(".")[0] == "cuts" and isinstance(value, int) else value
 
 
 def _text(value: object) -> str:

@@ -79,7 +79,7 @@ class Chain:
     ) -> Task:
         """One more task, with `loaded` copies of the program at once. The role `checkpoint` falls back on the folder
         that the weights are already in; `beside` are others of this disk, which params name by their content."""
-        cell, source, costs = self.cell, self.source, self.shared.costs
+        cell, source, costs, place = self.cell, self.source, self.shared.costs, self.shared.place
         declared, traits = STAGES[stage], RUNTIMES[self.runtime]
         its_own, plain = _entering(stage, traits.honours, tuple(checks.applicable(cell, self.shared.axes)))
         if traits.program != DEFAULT and declared.parts:
@@ -106,28 +106,18 @@ class Chain:
             label=label(stage, cell, [axis for axis in self.shared.axes if axis in varies]),
             work=work,
             memory_bytes=costs.memory_bytes(stage, work, estimates.held_bytes(stage, cell, work, source.arch)),
-            disk_bytes=estimates.disk_bytes(
-                stage,
-                _outputs(stage, cell, source),
-                source.parameter_bytes,
-                source.arch,
-                cell.precision_settings.compute,
-            ),
+            disk_bytes=estimates.disk_bytes(stage, cell, source, _positions(cell, source)),
             seconds=0.0 if more_of and (seconds or 0.0) > CHEAP_S else seconds,
             alone=declared.alone or (declared.runs_program and traits.alone),
-            unavailable=self._no_coreml() if declared.on_coreml else None,
+            unavailable=(place.no_coreml if place else apple.no_coreml()) if declared.on_coreml else None,
             round=round,
             after=after,
             more_of=more_of,
-            place=self.shared.place.label if self.shared.place and "host" in params else "",
+            place=place.label if place and "host" in params else "",
             varies=varies,
         )
         self.tasks.append(task)
         return task
-
-    def _no_coreml(self) -> str | None:
-        place = self.shared.place
-        return place.no_coreml if place else apple.no_coreml()
 
 
 def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
@@ -139,7 +129,7 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
     model = _model(cell, source)
     examples = _add_examples(chain, built, fetched)
     if RUNTIMES[runtime].needs == "program":
-        program = _add_program(chain, built, fetched, reference, source)
+        program = _add_program(chain, built, fetched, reference)
         if cell.pieces:
             program = reference = chain.add(
                 "pieces", chunking.pieces(cell), {"program": program, "reference": reference}
@@ -196,34 +186,27 @@ def _add_examples(chain: Chain, built: Params, fetched: Task | None) -> Task | N
     return chain.add("examples", params, {"checkpoint": fetched}, beside={"data": known.path})
 
 
-def _add_program(chain: Chain, built: Params, fetched: Task | None, reference: Task, source: Source) -> Task:
-    """Add the tasks that turn the model into a program or a chain of programs. Return the last one."""
-    cell, precision = chain.cell, chain.cell.precision_settings
-    if source.kind == packages.KIND:
-        program = chain.add("adopt", {"package": source.digest}, {"checkpoint": None})
-        return _finished(chain, program, reference)
-    wide = {"fp32_ops": precision.fp32_ops} if precision.fp32_ops else {}
-    params = {**built, "variant": cell.variant, "target": cell.ios_target, "compute": precision.compute, **wide}
-    return _finished(chain, chain.add("convert", params, {"checkpoint": fetched}), reference)
+def _add_program(chain: Chain, built: Params, fetched: Task | None, reference: Task) -> Task:
+    """Add the tasks that make the program, and compress and cut it as the cell asks. Return the last one.
 
-
-def _finished(chain: Chain, program: Task, reference: Task) -> Task:
-    """Add the tasks that compress and cut the program as the cell asks. Return the last one."""
+    A calibration depends on a part of the recipe only, so that cells share it.
+    """
     cell, precision = chain.cell, chain.cell.precision_settings
+    if chain.source.kind == packages.KIND:
+        program = chain.add("adopt", {"package": chain.source.digest}, {"checkpoint": None})
+    else:
+        wide = {"fp32_ops": precision.fp32_ops} if precision.fp32_ops else {}
+        params = {**built, "variant": cell.variant, "target": cell.ios_target, "compute": precision.compute, **wide}
+        program = chain.add("convert", params, {"checkpoint": fetched})
     if (recipe := recipes.canonical(precision.weights)) is not None:
-        program = _add_compression(chain, recipe, program, reference)
+        upstream: dict[str, Task | None] = {"program": program}
+        if (wanted := recipes.calibration(recipe)) is not None:
+            upstream["calibration"] = chain.add("calibrate", wanted, {"program": program, "reference": reference})
+        program = chain.add("compress", {"recipe": recipe}, upstream)
     if chunking.is_cut(cell) and offers(RUNTIMES[chain.runtime].program, "chunk"):
         work = chunking.BISECT_WORK if cell.pipeline == "bisect" else 1
         program = chain.add("chunk", chunking.params(cell), {"program": program}, loaded=work)
     return program
-
-
-def _add_compression(chain: Chain, recipe: recipes.Recipe, program: Task, reference: Task) -> Task:
-    """Add the compression; its calibration depends on a part of the recipe only, so that cells share it."""
-    upstream: dict[str, Task | None] = {"program": program}
-    if (wanted := recipes.calibration(recipe)) is not None:
-        upstream["calibration"] = chain.add("calibrate", wanted, {"program": program, "reference": reference})
-    return chain.add("compress", {"recipe": recipe}, upstream)
 
 
 def _add_placement(chain: Chain, program: Task) -> Task | None:
@@ -313,14 +296,6 @@ def _add_baselines(chain: Chain, params: Params, inputs: Mapping[str, Task | Non
             task = other.add("latency", {**params, "compute_units": units}, inputs, round=1, loaded=chain.cell.copies)
             named = "compute_units" in chain.shared.axes
             chain.beside[units] = task if named else replace(task, label=f"{task.label} compute_units={units}")
-
-
-def _outputs(stage: str, cell: Cell, source: Source) -> estimates.Outputs:
-    options = cell.model_settings
-    recipe = recipes.canonical(cell.precision_settings.weights)
-    bits = recipes.average_bits(recipe) if recipe else None
-    count = scoring.rows(cell) if stage == "examples" else options.texts.count
-    return estimates.Outputs(options.task, count, _positions(cell, source), bits)
 
 
 @cache

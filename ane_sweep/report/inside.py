@@ -107,10 +107,9 @@ def _row(name: str, record: Record, most: int) -> list[str]:
     own, between = parts(record), gaps(record)
     whole, all_gaps = measured_ms(record), record.value("latency_gaps_median_ms")
     worst = max(range(len(between)), key=between.__getitem__, default=None)  # of one chunk alone there is none between
-    known = whole is not None and all_gaps is not None
     return [
         name, ms_text(whole), *(ms_text(ms) for ms in own), *("-" for _ in range(most - len(own))), ms_text(all_gaps),
-        f"{100 * all_gaps / whole:.1f}" if known and whole else "-",
+        f"{100 * all_gaps / whole:.1f}" if whole and all_gaps is not None else "-",
         "-" if worst is None else f"{worst + 1} and {worst + 2}: {ms_text(between[worst])} ms",
     ]  # fmt: skip
 

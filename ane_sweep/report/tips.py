@@ -1,7 +1,7 @@
 """The effect of each tip of a model surgeon: pairs of +sweep=surgery, a net that does not follow the tip and one that does."""
 
 from ane_sweep.bridge.record import Record
-from ane_sweep.placement.advice import STAYS
+from ane_sweep.placement.reasons import STAYS
 from ane_sweep.report.blocks import Grid, Section, figure_text
 from ane_sweep.results.headline import estimate, measured_ms
 

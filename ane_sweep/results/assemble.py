@@ -100,7 +100,7 @@ def _stand_in(host: Mapping[str, str]) -> Realised:
 def _psnr_warning(cell: Cell, record: Record) -> Realised:
     """Return a warning under `psnr_warning` if the precision has no gate of its own and the outputs are under the floor."""
     psnr = worst_psnr(record)
-    if psnr is None or psnr >= FLOOR_DB or cell.precision_options["min_psnr_db"] is not None:
+    if psnr is None or psnr >= FLOOR_DB or cell.precision_settings.min_psnr_db is not None:
         return {}
     return {"psnr_warning": f"{_psnr_name(record)} is under {FLOOR_DB:g} dB, and the precision has no gate of its own"}
 
@@ -167,7 +167,7 @@ def _verdict(cell: Cell, record: Record, chain: Chain, judged: Verdict | None) -
         doubts.append("; ".join(judged.reasons))
     doubts += [f"the evidence pass ended as {o.status}: {o.reason}; the timings were taken before it" for _, o in bad]
     doubts += filter(None, (record.realised.get("unstable"), in_vain(record.timings)))
-    gate = cell.precision_options["min_psnr_db"]
+    gate = cell.precision_settings.min_psnr_db
     psnr = worst_psnr(record)
     if gate is not None and psnr is not None and psnr < gate:
         doubts.append(f"{_psnr_name(record)} {psnr:.1f} dB is under the {gate:g} dB that {cell.precision} should reach")

@@ -16,8 +16,9 @@ from ane_sweep.bridge import metrics
 from ane_sweep.bridge.metrics import METRICS, RANKED, MetricSpec
 from ane_sweep.bridge.record import Record, Status
 from ane_sweep.results import search_log
-from ane_sweep.results.difference import FEWEST, compare_timings, explain_too_few, figures_by_round
+from ane_sweep.results.difference import compare_timings, explain_too_few, figures_by_round
 from ane_sweep.results.headline import HEADLINE, headline, headline_ms
+from ane_sweep.stats.student import FEWEST
 
 SHOWN = 1_000  # cells of one page; a quarter of them, at most, for cells that are not ok
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 from ane_sweep import tables
 from ane_sweep.bridge.key import format_value
@@ -57,11 +56,11 @@ def _groups(values: dict[str, object]) -> Iterable[tuple[str, list[str]]]:
     return [(f"{low + n * width:.3g} to {low + (n + 1) * width:.3g}", parts[n]) for n in sorted(parts)]
 
 
-def _sorted(values: Iterable[Any]) -> list[str]:
+def _sorted(values: Iterable[object]) -> list[str]:
     """Return the words of the values, each once: numbers by size, others in their order."""
     once = {format_value(value): value for value in values}
-    plain = all(isinstance(value, (int, float)) for value in once.values())
-    return sorted(once, key=lambda word: once[word]) if plain else list(once)
+    numbers = {word: value for word, value in once.items() if isinstance(value, (int, float))}
+    return sorted(numbers, key=lambda word: numbers[word]) if len(numbers) == len(once) else list(once)
 
 
 def _rest(found: Search, keys: list[str]) -> str:

@@ -16,7 +16,7 @@ from ane_sweep.placement.types import Kind
 from ane_sweep.results import search_log
 
 TIMED = ("measured", "planned")  # kinds of which a figure may be known only when a cell was timed
-KINDS = get_args(Kind)
+KINDS: tuple[Kind, ...] = get_args(Kind)
 _LIMIT = re.compile(r"([\w.]+)(>=|<=)(.*)")
 _WORDS = {"minimise": -1, "maximise": 1}
 
@@ -189,8 +189,9 @@ def _is_timed(name: str) -> bool:
 def figure(record: Record, name: str) -> float | None:
     """Return a figure of a record in the unit of its word, or None if the record has none."""
     word, *middle = name.split(".")
-    if word in KINDS:
-        return record.read(middle[-1], word, middle[0] if len(middle) > 1 else None)  # type: ignore[arg-type]
+    if kind := next((kind for kind in KINDS if kind == word), None):
+        found: float | None = record.read(middle[-1], kind, middle[0] if len(middle) > 1 else None)
+        return found
     spec, chip = metrics.by_search_word()[word], middle[0] if middle else None
     value = metrics.value(record, spec, chip)
     return value / spec.divisor if value is not None else None

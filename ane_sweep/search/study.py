@@ -6,7 +6,7 @@ TPE for one objective, NSGA-II for several. A limit that is broken is told as a 
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from ane_sweep.bridge import kept
 from ane_sweep.planner.space import Choice, Dimension
@@ -40,10 +40,9 @@ class Study:
     ):
         import optuna
 
-        self.optuna: Any = optuna
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.objectives = objectives
-        self.space = {name: _distribution(optuna, one) for name, one in space.items()}
+        self.space = {name: _distribution(one) for name, one in space.items()}
         self.study = self._opened(folder, name)
         self.earlier = [
             one for one in self.study.trials if one.params.keys() == self.space.keys() and VAIN not in one.user_attrs
@@ -58,8 +57,10 @@ class Study:
         )
 
     def _opened(self, folder: Path | None, name: str) -> "optuna.Study":
-        directions = ["maximize"] * self.objectives
-        create = partial(self.optuna.create_study, directions=directions, study_name=name, load_if_exists=True)
+        import optuna
+
+        directions: list[Literal["maximize"]] = ["maximize"] * self.objectives
+        create = partial(optuna.create_study, directions=directions, study_name=name, load_if_exists=True)
         if folder is None:
             return create()
         path = folder / STUDY
@@ -71,15 +72,28 @@ class Study:
             return create(storage=self._storage(path))
 
     def _storage(self, path: Path) -> "optuna.storages.JournalStorage":
-        journal = self.optuna.storages.journal
-        return self.optuna.storages.JournalStorage(journal.JournalFileBackend(str(path), lock_obj=_Held()))
+        from optuna.storages import JournalStorage
+        from optuna.storages.journal import JournalFileBackend
+        from optuna.storages.journal._file import BaseJournalFileLock
+
+        class NoLock(BaseJournalFileLock):
+            """A lock that does nothing: the run's own is held already, and one of Optuna's would outlive a killed process."""
+
+            def acquire(self) -> bool:
+                return True
+
+            def release(self) -> None: ...
+
+        return JournalStorage(JournalFileBackend(str(path), lock_obj=NoLock()))
 
     def ask(self, wanted: Callable[[Drawn], bool]) -> "tuple[optuna.Trial, Drawn] | None":
         """Return (trial, its values): one that was begun earlier, or a new one; None if the sampler repeats unwanted ones."""
+        from optuna import Trial
+
         while self.earlier:
             one = self.earlier.pop(0)
             if wanted(one.params):
-                return self.optuna.trial.Trial(self.study, one._trial_id), dict(one.params)
+                return Trial(self.study, one._trial_id), dict(one.params)
         for _ in range(ASKS):
             trial = self.study.ask(self.space)
             if wanted(trial.params):
@@ -107,7 +121,8 @@ class Study:
         excess    limit -> share by which it is broken
         hopeless  it was not timed, as it could not have won
         """
-        states = self.optuna.trial.TrialState
+        from optuna.trial import TrialState
+
         if trial.number in self.told:
             return
         for limit, share in (excess or {}).items():
@@ -117,20 +132,12 @@ class Study:
         if gains is not None:
             self.study.tell(trial, list(gains))
         else:
-            self.study.tell(trial, state=states.PRUNED if excess or hopeless else states.FAIL)
+            self.study.tell(trial, state=TrialState.PRUNED if excess or hopeless else TrialState.FAIL)
 
 
-class _Held:
-    """A lock that does nothing: the run's own is held already, and one of Optuna's would outlive a killed process."""
+def _distribution(dimension: Dimension) -> "BaseDistribution":
+    from optuna import distributions as kinds
 
-    def acquire(self) -> bool:
-        return True
-
-    def release(self) -> None: ...
-
-
-def _distribution(optuna: Any, dimension: Dimension) -> "BaseDistribution":
-    kinds = optuna.distributions
     if not isinstance(dimension, Choice):
         return kinds.FloatDistribution(dimension.low, dimension.high)
     count = len(dimension.values)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ane_sweep import outward
 from ane_sweep.bridge import autopsy
@@ -209,7 +210,7 @@ def cell_artifacts(record: Record, run_folder: Path, files: Sequence[Artifact]) 
     return texts
 
 
-def placement_table(placement: list[Placement]) -> dict[str, list]:
+def placement_table(placement: list[Placement]) -> dict[str, list[Any]]:
     """Return {columns, data}, which MLflow's artifact viewer shows as a table; record.json has all of it."""
     columns = ["kind", "chip", "compute_units", "cpu", "gpu", "ane", "total", "transitions"]
     said = ({**vars(entry), **vars(entry.ops)} for entry in placement)

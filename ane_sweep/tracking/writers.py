@@ -7,6 +7,7 @@ it instead. A test holds the two to equal runs.
 """
 
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ane_sweep.errors import TrackingError
@@ -77,7 +78,7 @@ class Bulk:
         except (ImportError, AttributeError, ValueError) as error:
             raise Unsupported(str(error)) from error
         self.rows: dict[type, list[Row]] = {table: [] for table in (*tables, *inputs)}
-        self.join = append_to_uri_path
+        self.join: Callable[..., str] = append_to_uri_path
 
     def create(self, text: RunText, begin: int, end: int) -> tuple[str, str]:
         """Add a run that `flush` will write. Return (run id, artifact URI)."""

@@ -5,9 +5,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from ane_sweep.folders import outputs_folder
-from ane_sweep.terminal import AGAIN, IN_DOUBT, INTERRUPTED, NOT_ALL_OK, OK, tell
+from ane_sweep.terminal import AGAIN, IN_DOUBT, INTERRUPTED, NOT_ALL_OK, OK, asks_help, tell
 from ane_sweep.verbs._matrix import requested
-from ane_sweep.words import Parser, asks_help
+from ane_sweep.words import Parser
 
 if TYPE_CHECKING:
     from ane_sweep.planner.matrix import Request

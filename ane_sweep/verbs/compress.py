@@ -58,8 +58,8 @@ def _option(name: str, config_dir: str | None) -> dict[str, Any]:
     config = composer.compose([f"precision={compose.as_text(name)}"])
     if found := schema.problems(config):
         raise ConfigError(found)
-    option: dict[str, Any] = config["precision"]
-    if option["weights"] is None:
+    option = config["precision"]
+    if not isinstance(option, dict) or option["weights"] is None:
         raise ConfigError(
             f"{name}: it decides what is computed in which type at conversion, and compresses no weights; p4 does"
         )

@@ -2,6 +2,7 @@
 
 import shlex
 from collections import Counter
+from typing import Any
 
 from ane_sweep import outward, tables
 from ane_sweep.bridge import record
@@ -48,7 +49,7 @@ def _entry(run: runs.Run) -> dict[str, object]:
     }
 
 
-def _row(entry: dict) -> tuple[str, ...]:
+def _row(entry: dict[str, Any]) -> tuple[str, ...]:
     """Return a row of the table. `unfinished` is a sweep without records yet: running or interrupted."""
     ended = ", ".join(f"{number} {status}" for status, number in entry["statuses"].items())
     command = shlex.join(entry["command"] or []) + (" (imported)" if entry["imported"] else "")

@@ -1,5 +1,6 @@
 """`ane-sweep report [RUN ...] [--json|--markdown]`: a sweep's table, records or page; several machines side by side"""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
@@ -60,19 +61,25 @@ def _of_files(out: Path, given: Any, files: dict[str, Path]) -> int:
     if len(given.runs) == 1:
         found = together.records(out, given.runs[0])
         sweep, sections = document.Sweep(found), None
-        texts = {"json": lambda: table.as_json(found), "markdown": lambda: table.as_markdown(found)}
-        plain = lambda: screen.as_text(found, terminal.columns())  # noqa: E731
+        texts: dict[str, Callable[[], str]] = {
+            "": lambda: screen.as_text(found, terminal.columns()),
+            "json": lambda: table.as_json(found),
+            "markdown": lambda: table.as_markdown(found),
+        }
     else:
         machines = together.together(out, given.runs)
         sweep, sections = together.report(machines)
-        texts = {"json": lambda: together.as_json(machines), "markdown": lambda: together.as_markdown(machines)}
-        plain = lambda: together.as_text(machines)  # noqa: E731
+        texts = {
+            "": lambda: together.as_text(machines),
+            "json": lambda: together.as_json(machines),
+            "markdown": lambda: together.as_markdown(machines),
+        }
     for flag, path in files.items():
         page.save(path, FILES[flag](sweep, sections))
         print(f"{flag.removeprefix('--')}: {path}")
     if not files:
         asked = "json" if given.json else "markdown" if given.markdown is not None else ""
-        print(texts[asked]() if asked else plain(), end="")
+        print(texts[asked](), end="")
     return OK
 
 

@@ -214,10 +214,10 @@ def read_inputs(given: list[str], features: dict[str, Any], seed: int | None) ->
 
 def _random(feature: Any, generator: np.random.Generator) -> np.ndarray:
     if feature.kind == "image":
-        return generator.integers(0, 256, feature.shape).astype(np.float32)
+        return np.asarray(generator.integers(0, 256, feature.shape), np.float32)
     if feature.dtype.kind in "iu":
-        return generator.integers(0, 2, feature.shape).astype(feature.dtype)
-    return generator.standard_normal(feature.shape).astype(feature.dtype)
+        return np.asarray(generator.integers(0, 2, feature.shape), feature.dtype)
+    return np.asarray(generator.standard_normal(feature.shape), feature.dtype)
 
 
 def _read(path: Path) -> Any:

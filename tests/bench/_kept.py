@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ane_sweep.bridge import disk
 from ane_sweep.machine import host
@@ -73,7 +74,7 @@ def _host() -> str:
     )
 
 
-def entries(name: str) -> list[dict]:
+def entries(name: str) -> list[dict[str, Any]]:
     """What one benchmark said so far, oldest first."""
     path = FOLDER / f"{name}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []

@@ -90,7 +90,8 @@ def _one(task: Path, delay_ms: float) -> dict[str, Any]:
         )
     if done.returncode:
         raise RuntimeError(f"a timing ended with {done.returncode}:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout)
+    timing: dict[str, Any] = json.loads(done.stdout)
+    return timing
 
 
 def _delayed(predict: Any, delay_ms: float) -> Any:

@@ -49,7 +49,7 @@ def until(what: str, found: Callable[[], object], seconds: float = START_S) -> N
 class Sweep:
     """A sweep that runs, in a process of its own."""
 
-    process: subprocess.Popen
+    process: subprocess.Popen[bytes]
     out: Path
     command: list[str]
 
@@ -63,7 +63,7 @@ class Sweep:
 @dataclass
 class Shelf:
     folder: Path
-    processes: dict[str, subprocess.Popen] = field(default_factory=dict)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     chips: dict[str, str] = field(default_factory=dict)
     environment: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -145,7 +145,7 @@ class Shelf:
         found = self.child(stage, worker)
         return self.caught(stage, worker) if found is None else found
 
-    def _start(self, role: str, *words: str, **env: str) -> subprocess.Popen:
+    def _start(self, role: str, *words: str, **env: str) -> subprocess.Popen[bytes]:
         with open(self.folder / f"{role}.log", "ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "ane_sweep", *words], stdin=subprocess.DEVNULL, stdout=log,

@@ -101,10 +101,11 @@ def compress_one(side: str, name: str, folder: str) -> dict[str, int]:
 def _recipe(name: str) -> Any:
 
     from ane_sweep.bridge import recipes
+    from ane_sweep.bridge.settings import read_precision
     from ane_sweep.planner import options
 
     option = options.shipped("precision", name)
-    return recipes.canonical(option["weights"])
+    return recipes.canonical(read_precision(option).weights)
 
 
 def _largest(path: Path) -> int:

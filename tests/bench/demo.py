@@ -53,13 +53,14 @@ def what(one: record.Record) -> str:
 
 def figures(one: record.Record) -> str:
     """Return what does not depend on this host: estimate and predicted share of ops for an M4, PSNR and size."""
-    share = one.value("ops_ane", "predicted", "m4") / one.value("ops_total", "predicted", "m4")
+    ane, total = (one.value(f"ops_{name}", "predicted", "m4") for name in ("ane", "total"))
+    share, size = (ane or 0) / (total or 1), one.value("package_bytes") or 0
     low, middle, high = (one.value(f"latency_{name}ms", "estimated", "m4") for name in ("low_", "", "high_"))
     said = [
         f"M4: {middle:.2f} ms ({low:.1f} to {high:.1f})",
         f"{100 * share:.0f} % of ops on the ANE",
         f"{one.value('psnr_db'):.1f} dB",
-        f"{one.value('package_bytes') / 1e6:.1f} MB",
+        f"{size / 1e6:.1f} MB",
     ]
     return "; ".join(said)
 

@@ -2,15 +2,19 @@
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ane_sweep.bridge.axes import declared
 from ane_sweep.bridge.building import Options
 from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.planner import options
 from ane_sweep.worker import models
+from ane_sweep.worker.models._ports import Port
 from ane_sweep.worker.models._types import Model
 from tests.bench import Row
+
+if TYPE_CHECKING:
+    import torch
 
 SEQ_LEN = 32
 OLDEST, NEWEST = "iOS15", "iOS26"
@@ -77,7 +81,7 @@ def _pads(model: dict[str, Any]) -> bool:
     return kind.reads == "sentences" and kind.length == "seq_len"
 
 
-def fed(port, model: dict[str, Any], real: int, seed: int):
+def fed(port: Port, model: dict[str, Any], real: int, seed: int) -> "torch.Tensor":
     """What Hugging Face's module takes: seeded ids, a 2-D mask, or numbers of the port's range."""
     import numpy as np
     import torch

@@ -82,9 +82,9 @@ def _published_form() -> Iterator[None]:
     import torch
 
     from ane_sweep.worker.models import unet as family
-    from ane_sweep.worker.programs.mlprogram import convert
+    from ane_sweep.worker.programs.mlprogram import convert, precision
 
-    passes = convert.build_pipeline
+    passes = precision.build_pipeline
 
     def forward(self: Any, x: Any, source: Any) -> Any:
         query, key, value = self.query(x), self.key(source).transpose(1, 3), self.value(source)

@@ -148,7 +148,7 @@ def refusal(option: dict[str, Any], variant: str, more: dict[str, Any]) -> str |
 
 def deep(option: dict[str, Any], count: int) -> dict[str, Any]:
     """The architecture with that many blocks."""
-    arch = copy.deepcopy(option["arch"])
+    arch: dict[str, Any] = copy.deepcopy(option["arch"])
     if option["family"] == "convnext":
         return arch | {"depths": [1, count]}
     if option["family"] == "t5":

@@ -78,7 +78,8 @@ def _many_ops(rounds: int) -> list[Row]:
 
 
 def _loaded(package: Path, *words: str) -> dict[str, Any]:
-    return said([sys.executable, "-P", "-c", _LOAD, str(package), *words])
+    figures: dict[str, Any] = said([sys.executable, "-P", "-c", _LOAD, str(package), *words])
+    return figures
 
 
 def _forget(path: Path) -> bool:

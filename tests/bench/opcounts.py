@@ -112,7 +112,7 @@ def _written_gelu(form: Form) -> None:
     import torch
 
     class Gelu(torch.nn.Module):
-        def forward(self, x):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
             return 0.5 * x * (1.0 + torch.tanh((2.0 / torch.pi) ** 0.5 * (x + 0.044715 * torch.pow(x, 3.0))))
 
     form.without.add("common::fuse_gelu_tanh_approximation")
@@ -143,7 +143,7 @@ def _their_edges(form: Form) -> None:
 
 def _edges(inner: Any) -> Any:
     import torch.nn.functional as F
-    from torch import nn
+    from torch import Tensor, nn
 
     class Edges(nn.Module):
         def __init__(self) -> None:
@@ -152,12 +152,13 @@ def _edges(inner: Any) -> Any:
             self.table = nn.Parameter(inner.embedding.table[:, :, 0, 0])
             self.positions = nn.Parameter(inner.embedding.positions[0, :, 0].t().contiguous())
 
-        def forward(self, ids, qk_mask, k_mask):
+        def forward(self, ids: Tensor, qk_mask: Tensor, k_mask: Tensor) -> Tensor:
             x = (F.embedding(ids, self.table) + self.positions).transpose(1, 2).unsqueeze(2)
             for layer in self.inner.layers:
                 x = layer(x, qk_mask, k_mask)
             (head,) = self.inner.head.parts
-            return head(self.inner.norm(x).permute(3, 1, 0, 2)).squeeze().unsqueeze(0)
+            logits: Tensor = head(self.inner.norm(x).permute(3, 1, 0, 2))
+            return logits.squeeze().unsqueeze(0)
 
     return Edges()
 

@@ -155,7 +155,7 @@ def _missing(found: Any, specs: list[Any]) -> dict[str, dict[int, Any]]:
 
 def _is_there(found: Any, name: str) -> bool:
     try:
-        return found.has(name) and found.blobs(name).size > 0
+        return bool(found.has(name) and found.blobs(name).size > 0)
     except AneSweepError:
         return False
 

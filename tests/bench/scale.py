@@ -45,7 +45,8 @@ def run(planned: tuple[int, ...] = PLANNED, walked: tuple[int, ...] = WALKED) ->
 
 
 def _told(cells: int, how: str) -> dict[str, Any]:
-    return said([sys.executable, "-P", "-m", "tests.bench._scaled", str(cells), how])
+    figures: dict[str, Any] = said([sys.executable, "-P", "-m", "tests.bench._scaled", str(cells), how])
+    return figures
 
 
 def _size(one: dict[str, Any]) -> str:
@@ -53,11 +54,11 @@ def _size(one: dict[str, Any]) -> str:
 
 
 def _seconds(one: dict[str, Any], *steps: str) -> float:
-    return sum(one["steps"][step]["s"] for step in steps)
+    return sum(float(one["steps"][step]["s"]) for step in steps)
 
 
 def _peak(one: dict[str, Any], step: str) -> float:
-    return (one["steps"][step]["peak"] - one["steps"]["cells"]["before"]) / MB
+    return float(one["steps"][step]["peak"] - one["steps"]["cells"]["before"]) / MB
 
 
 def _growth(what: str, told: list[dict[str, Any]], *steps: str) -> Row:

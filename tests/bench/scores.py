@@ -47,7 +47,7 @@ def lost(one: Record) -> float:
     """What the task lost against fp32 torch: perplexity's factor less 1, or rank agreement's distance from 1."""
     own, torchs = one.value("perplexity"), one.value("perplexity_torch")
     if own is not None and torchs:
-        return max(0.0, own / torchs - 1)
+        return max(0.0, float(own / torchs - 1))
     return max(0.0, 1 - float(one.value("embedding_rank_agreement") or 0.0))
 
 
@@ -62,14 +62,14 @@ def _by_precision(records: Sequence[Record]) -> list[Row]:
 
 
 def _figures(one: Record) -> str:
-    said = [f"{one.value('psnr_db'):.1f} dB"]
+    said, size = [f"{one.value('psnr_db'):.1f} dB"], one.value("package_bytes") or 0
     if (own := one.value("perplexity")) is not None:
         said.append(f"perplexity {own:.3f} ({one.value('perplexity_torch'):.3f})")
         said.append(f"top1 {one.value('task_top1_agreement'):.3f}")
     else:
         said.append(f"ranks {one.value('embedding_rank_agreement'):.3f}")
         said.append(f"grades {one.value('embedding_spearman'):.3f} ({one.value('embedding_spearman_torch'):.3f})")
-    return ", ".join([*said, f"{one.value('package_bytes') / 1e6:.2f} MB"])
+    return ", ".join([*said, f"{size / 1e6:.2f} MB"])
 
 
 def _answer(model: str, records: Sequence[Record]) -> Row:

@@ -53,8 +53,8 @@ def options(folder: Path) -> Path:
         if "defaults" in option:  # another's, under a name of its own
             continue
         like = tiny.get((option["family"], option["task"]))
-        if like and option["size"] != "tiny" and not option["name"].startswith(KEPT):
-            _write(folder / "model" / f"{name}.yaml", _model(option["name"], like))
+        if like and option["size"] != "tiny" and not str(option["name"]).startswith(KEPT):
+            _write(folder / "model" / f"{name}.yaml", _model(str(option["name"]), like))
     for path in sorted((conf_dir() / "sweep").rglob("*.yaml")):
         text = path.read_text(encoding="utf-8")
         head = "".join(line for line in text.splitlines(keepends=True) if line.startswith("# @package"))

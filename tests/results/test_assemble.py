@@ -47,7 +47,7 @@ def test_a_timing_of_a_busy_machine_is_degraded_however_stable():
 
     from ane_sweep.bridge.record import Record, Status
 
-    cell = SimpleNamespace(precision_options={"min_psnr_db": None}, precision="fp16")
+    cell = SimpleNamespace(precision_settings=SimpleNamespace(min_psnr_db=None), precision="fp16")
     busy = "other programs were using the processor"
     timing = Timing(1, 672.0, gate=Look(False, 30.0, [busy], [busy]))
     record = Record(sweep="s", cell_key="k", cell={}, status=Status.OK, timings=[timing])
@@ -62,7 +62,7 @@ def test_a_cell_is_skipped_only_if_none_of_its_timings_was_taken():
 
     from ane_sweep.bridge.record import Record, Status
 
-    cell = SimpleNamespace(precision_options={"min_psnr_db": None}, precision="fp16")
+    cell = SimpleNamespace(precision_settings=SimpleNamespace(min_psnr_db=None), precision="fp16")
     record = Record(sweep="s", cell_key="k", cell={}, status=Status.OK)
     skipped = Outcome(StageStatus.SKIPPED, "budget_minutes was spent before its turn")
     timed, late = (ended("latency", None)[0], Outcome(StageStatus.OK)), (ended("latency", None)[0], skipped)
@@ -78,7 +78,7 @@ def test_low_psnr_of_a_precision_without_a_gate_is_a_warning_and_no_status():
     from ane_sweep.report.doubts import with_cells
 
     def warned(psnr, gate, worst=None):
-        cell = SimpleNamespace(precision_options={"min_psnr_db": gate}, precision="p1")
+        cell = SimpleNamespace(precision_settings=SimpleNamespace(min_psnr_db=gate), precision="p1")
         metrics = [] if psnr is None else [Metric("psnr_db", psnr, "dB")]
         metrics += [] if worst is None else [Metric("psnr_worst_db", worst, "dB")]
         record = Record(sweep="s", cell_key="k", cell={"model": "gpt2"}, status=Status.OK, metrics=metrics)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from ane_sweep.bridge.axes import Asked, Only, axis
 from ane_sweep.bridge.kinds import KINDS
@@ -41,8 +40,8 @@ def span(value: int | str) -> tuple[int, int] | None:
     return (low, high) if 1 <= low <= high else None
 
 
-def _no_span(name: str, value: Any) -> str | None:
-    return None if span(value) else f"{name}={value}: expected one chunk as 2, or several as 4-6, counted from 1"
+def _no_span(name: str, value: object) -> str | None:
+    return None if span(str(value)) else f"{name}={value}: expected one chunk as 2, or several as 4-6, counted from 1"
 
 
 def _pieces(asked: Asked) -> str | None:

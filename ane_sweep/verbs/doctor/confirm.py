@@ -103,7 +103,7 @@ def _check_source(name: str) -> Callable[[Sequence[Record]], Answer]:
         if not told:
             return NOT_SEEN, "no evidence pass ended"
         words = ("measured", "nominal", "moderate", "heavy", "trapping", "sleeping")
-        missing = [text for text in told if text not in words]
+        missing = [str(text) for text in told if text not in words]
         return (
             (NOT_SEEN, missing[0]) if len(missing) == len(told) else (CONFIRMED, f"in {len(told) - len(missing)} cells")
         )
@@ -146,7 +146,7 @@ def _check_mps(records: Sequence[Record]) -> Answer:
         return NOT_SEEN, asked[0].reason or "refused"
     if bad := [record for record in asked if record.value("psnr_db") is None]:
         return CONTRADICTED, f"{bad[0].status}: {bad[0].reason}"
-    psnr = min(worst_psnr(record) for record in asked)
+    psnr = min(value for record in asked if (value := worst_psnr(record)) is not None)
     return (CONFIRMED if psnr >= 60 else CONTRADICTED), f"PSNR {psnr:.1f} dB at least, in fp32"
 
 

@@ -80,7 +80,8 @@ class World:
         if done.returncode or not lines:
             said = done.stderr.strip().splitlines()
             raise RuntimeError(f"ended with {done.returncode}: {said[-1] if said else 'no message'}")
-        return json.loads(lines[-1])
+        answer: dict[str, Any] = json.loads(lines[-1])
+        return answer
 
     def listen(self, command: list[str], seconds: float) -> tuple[str | None, str]:
         """Return (the first line that a tool printed within `seconds`, the reason if it printed no line)."""
@@ -98,7 +99,8 @@ class World:
         """Return the body of a URL. Raises OSError."""
         request = urllib.request.Request(url, headers={"User-Agent": "ane-sweep"})
         with urllib.request.urlopen(request, timeout=HTTP_S) as answer:
-            return answer.read(1 << 16).decode("utf-8", "replace")
+            content: bytes = answer.read(1 << 16)
+        return content.decode("utf-8", "replace")
 
     def environ(self, name: str) -> str | None:
         return os.environ.get(name)

@@ -124,7 +124,8 @@ def decode(
             tokenizer=tokenizer,
             streamer=Stream(tokenizer, talker.times, on_text),
         )
-    return made[0, len(start) :].tolist()
+    new: list[int] = made[0, len(start) :].tolist()
+    return new
 
 
 def summarise(rows: list[dict[str, float]], prompt_s: float) -> dict[str, object]:

@@ -115,7 +115,8 @@ class StatefulProgram:
 
     def _decode(self, ids: list[int]) -> "np.ndarray":
         fed = slice_step(self.feeds(ids), len(ids) - 1)
-        return self.decode.predict(self.decode.prepare(fed))["logits"][0, 0]
+        row: np.ndarray = self.decode.predict(self.decode.prepare(fed))["logits"][0, 0]
+        return row
 
 
 def load_program(params: dict[str, Any], inputs: dict[str, Path]) -> TextProgram:
@@ -131,7 +132,8 @@ def load_config(model: Model) -> Dynamic:
     from ane_sweep.worker.models import weights
 
     skeleton: Dynamic = weights.build_meta_skeleton(model)
-    return skeleton.config
+    config: Dynamic = skeleton.config
+    return config
 
 
 def check_runtime(runtime: str) -> None:

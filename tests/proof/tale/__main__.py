@@ -1,5 +1,6 @@
 """Writes what ships anew: texts in a second, the classifier in some twenty, the language model in minutes."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ane_sweep import data
@@ -18,7 +19,7 @@ def texts(folder: Path) -> None:
     _table(folder / "pairs.tsv", ("sentence1", "sentence2", "score"), torn.pairs(60, HELD_OUT))
 
 
-def _table(path: Path, head: tuple[str, ...], rows: list[tuple]) -> None:
+def _table(path: Path, head: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
     lines = ["\t".join(map(str, row)) for row in (head, *rows)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

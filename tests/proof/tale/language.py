@@ -45,14 +45,14 @@ def _tokenizer(texts: list[str]) -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-    tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=ARCH["vocab_size"],
         special_tokens=[END],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
-    )  # type: ignore[call-arg]
+    )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 
@@ -114,4 +114,4 @@ def rescale(model: Any, ids: list[int]) -> float:
 
 
 def _spread(x: Any) -> float:
-    return (x - x.mean(-1, keepdim=True)).abs().max().item()
+    return float((x - x.mean(-1, keepdim=True)).abs().max())

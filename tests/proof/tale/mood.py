@@ -34,11 +34,11 @@ def _tokenizer(texts: list[str]) -> Any:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
     tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.Lowercase()  # type: ignore[assignment]
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # type: ignore[assignment]
-    tokenizer.train_from_iterator(texts, trainers.WordLevelTrainer(special_tokens=[*SPECIAL], show_progress=False))  # type: ignore[call-arg]
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.train_from_iterator(texts, trainers.WordLevelTrainer(special_tokens=[*SPECIAL], show_progress=False))
     ends = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
-    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)  # type: ignore[assignment]
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
     return tokenizer
 
 

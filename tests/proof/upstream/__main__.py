@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from ane_sweep.terminal import NOT_ALL_OK, OK
 from tests.proof.upstream import children, extras, plugin, report, suites, verdict
@@ -59,11 +60,11 @@ def main(words: list[str] | None = None) -> int:
 
 def suite(
     files: list[Path], settings: plugin.Settings, paths: list[Path], tally: report.Tally, *, backward: bool = False
-) -> list[dict]:
+) -> list[dict[str, Any]]:
     """Run a suite, then what failed again as a control; adds to `tally` and returns the items with their causes."""
     ended = children.run(files, settings, paths, backward=backward)
     failed = {node: item for node, item in ended.items.items() if item["outcome"] in ("failed", "crashed")}
-    controls: dict[str, dict] = {}
+    controls: dict[str, dict[str, Any]] = {}
     if failed:
         names = {node.partition("::")[0] for node in failed}
         again = [file for file in files if file.relative_to(settings.root).as_posix() in names]

@@ -39,7 +39,8 @@ def read(file: Path = FILE) -> tuple[Exclusion, ...]:
 
 
 def rules(file: Path = FILE) -> dict[str, str]:
-    return tomllib.loads(file.read_text(encoding="utf-8")).get("rules", {})
+    declared: dict[str, str] = tomllib.loads(file.read_text(encoding="utf-8")).get("rules", {})
+    return declared
 
 
 def find(node: str) -> Exclusion | None:

@@ -95,7 +95,7 @@ def _watch_models() -> None:
         setattr(_MLModelProxy, name, _noting(getattr(_MLModelProxy, name)))
 
 
-def _noting(function: Callable) -> Callable:
+def _noting(function: Callable[..., Any]) -> Callable[..., Any]:
     def noted(*args: Any, **options: Any) -> Any:
         current["predicted"] = True
         return function(*args, **options)

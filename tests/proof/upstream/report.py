@@ -12,10 +12,12 @@ from tests.proof.upstream import exclusions, verdict
 class Tally:
     """Items by what became of them. `healed` are exclusions whose item passed: they fail the run."""
 
-    counted: Counter = field(default_factory=Counter)  # file -> items in the figure
-    passed: Counter = field(default_factory=Counter)
-    predicted: Counter = field(default_factory=Counter)
-    other: dict[str, Counter] = field(default_factory=lambda: defaultdict(Counter))  # file -> skipped, outside, ...
+    counted: Counter[str] = field(default_factory=Counter)  # file -> items in the figure
+    passed: Counter[str] = field(default_factory=Counter)
+    predicted: Counter[str] = field(default_factory=Counter)
+    other: dict[str, Counter[str]] = field(
+        default_factory=lambda: defaultdict(Counter)
+    )  # file -> skipped, outside, ...
     failures: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     loosened: int = 0  # items labelled fp32 that were held to the fp16 tolerance
     excluded: list[tuple[str, exclusions.Exclusion]] = field(default_factory=list)
