@@ -62,7 +62,7 @@ class Terminal:
         print(line)
 
     def links(self, pages: dict[str, str]) -> None:
-        show_links(pages)
+        print(format_links(pages))
 
     def records(self, folder: Path, records: list[Record]) -> None:
         show(folder, records)
@@ -251,7 +251,6 @@ def links(logged: tracking.Logged, ui: str | None) -> dict[str, str]:
     return {"MLflow": command, **pages} if command else pages
 
 
-def show_links(pages: dict[str, str]) -> None:
-    """Print each address on one line, on a narrow terminal too: a broken address can neither be copied nor opened."""
-    for name, address in pages.items():
-        print(f"{name}: {address}")
+def format_links(pages: dict[str, str]) -> str:
+    """Return a line for each address, on a narrow terminal too: a broken address can neither be copied nor opened."""
+    return "\n".join(f"{name}: {address}" for name, address in pages.items())

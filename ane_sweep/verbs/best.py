@@ -31,7 +31,7 @@ def best(args: list[str]) -> int:
         "ane-sweep best -m model=minilm precision=fp16,p6,p4 chunks=1,2 'psnr_db>=40' 'package_mb<=25' minimise=latency_ms",
         {NOT_ALL_OK: "no cell fits", IN_DOUBT: "found, but its figures are in doubt", INTERRUPTED: STOPPED},
     )
-    parser.add_argument("--explain", action="store_true", help="what each axis bought")
+    parser.add("--explain", "what each axis bought")
     parser.json("goal, summary, how, best, words, trials, never", "text")
     flags = [word for word in args if word in ("--explain", "--json")]
     given = parser.read(["--help"] if asks_help(args) else flags)

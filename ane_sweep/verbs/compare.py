@@ -44,19 +44,16 @@ def _parser() -> Parser:
             IN_DOUBT: "no timing could be tested",
         },
     )
-    parser.add_argument(
-        "words",
+    parser.add(
+        "words [A] [B]",
+        "a run's name, last, good, or a path, each with :axis=value,... for some of its cells (default: good last)",
         nargs="*",
-        metavar="[A] [B]",
-        help="a run's name, last, good, or a path, each with :axis=value,... for some of its cells (default: good last)",
     )
     parser.json("a, b, verdict, exit, tests, tested, changes, timings, only_a, only_b", "Markdown")
-    parser.add_argument("--markdown", action="store_true", help="what it prints anyway")
-    parser.add_argument("--across-hosts", action="store_true", help="compare what does not depend on the host as well")
-    parser.key("level", "P", f"of all tests together, between 0 and 1 (default: {LEVEL})", amount, lambda: LEVEL)
-    parser.key(
-        "least-percent", "N", f"smaller changes do not count (default: {LEAST_PERCENT})", amount, lambda: LEAST_PERCENT
-    )
+    parser.add("--markdown", "what it prints anyway")
+    parser.add("--across-hosts", "compare what does not depend on the host as well")
+    parser.add("level=P", "of all tests together, between 0 and 1", amount, LEVEL)
+    parser.add("least-percent=N", "smaller changes do not count", amount, LEAST_PERCENT)
     parser.outputs()
     return parser
 

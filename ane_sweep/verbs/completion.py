@@ -52,7 +52,7 @@ def completion(args: list[str]) -> int:
         "fish | source.",
         "ane-sweep completion bash",
     )
-    parser.add_argument("shell", choices=SHELLS, metavar="bash|zsh|fish", help="the shell (no default)")
+    parser.add("shell bash|zsh|fish", "the shell (no default)")
     print(_LINES[parser.read(args).shell])
     return OK
 
@@ -111,7 +111,7 @@ def _flags(verb: str) -> list[str]:
     folder = Path(verbs.__file__).parent
     names = (f"{verb}.py", f"{verb}_.py", f"{verb}/__init__.py", *([_SHARED[verb]] if verb in _SHARED else []))
     text = "".join((folder / name).read_text(encoding="utf-8") for name in names if (folder / name).exists())
-    return ["--help", *(["--json"] if ".json(" in text else []), *re.findall(r'"(--[a-z-]+)"', text)]
+    return ["--help", *(["--json"] if ".json(" in text else []), *re.findall(r'\.add\(\s*"(?:-o, )?(--[a-z-]+)', text)]
 
 
 def _stamps(before: list[str]) -> Iterable[str]:

@@ -23,12 +23,8 @@ def help(args: list[str]) -> int:
         "topic that is about it. Without a word: the topics.",
         "ane-sweep help models",
     )
-    parser.add_argument(
-        "word", nargs="*", metavar="WORD", help="a topic, a key, a verb, axes or keys (default: the topics)"
-    )
-    parser.add_argument(
-        "--config-dir", "-cd", metavar="DIR", help="options of your own are listed too (default: ./conf)"
-    )
+    parser.add("word WORD", "a topic, a key, a verb, axes or keys (default: the topics)", nargs="*")
+    parser.add("--config-dir, -cd DIR", "options of your own are listed too (default: ./conf)")
     given = parser.read(args)
     print(page(" ".join(given.word).lower(), given.config_dir) if given.word else _list())
     return OK

@@ -15,9 +15,7 @@ def history(args: list[str]) -> int:
         "ane-sweep history 30",
         {OK: "nothing became slower", NOT_ALL_OK: "something became slower", IN_DOUBT: "too few runs to tell"},
     )
-    parser.add_argument(
-        "words", nargs="*", metavar="[N]", help=f"how many runs to look at, 2 or more (default: {RUNS})"
-    )
+    parser.add("words [N]", f"how many runs to look at, 2 or more (default: {RUNS})", nargs="*")
     parser.json("cells, each with its series and steps, and notes", "lines of text")
     parser.outputs()
     given = parser.read(args)
