@@ -25,14 +25,15 @@ class Word(NamedTuple):
 class Parser(argparse.ArgumentParser):
     """A verb's words: flags and plain words as argparse reads them, and `key=value`. A wrong word raises ConfigError.
 
-    usage    what follows `ane-sweep VERB`
+    usage    what follows `ane-sweep`: the verb, and its words
     what     what the verb does
     exits    exit code -> what it means here, where that is not what EXIT_CODES says
     """
 
-    def __init__(self, verb: str, usage: str, what: str, example: str, exits: Mapping[int, str] | None = None) -> None:
+    def __init__(self, usage: str, what: str, example: str, exits: Mapping[int, str] | None = None) -> None:
+        verb = usage.partition(" ")[0]
         super().__init__(
-            f"ane-sweep {verb}".rstrip(), " ".join(f"ane-sweep {verb} {usage}".split()), allow_abbrev=False
+            f"ane-sweep {verb if verb.isalpha() else ''}".rstrip(), f"ane-sweep {usage}", allow_abbrev=False
         )
         self.what, self.example = what, example
         always = (OK, BAD_CONFIGURATION, INTERRUPTED)
@@ -41,15 +42,9 @@ class Parser(argparse.ArgumentParser):
         self.takes_matrix = False
 
     def add(
-        self,
-        shown: str,
-        help: str,
-        read: Callable[[str], object] = str,
-        default: object = None,
-        nargs: str | None = None,
-        action: str = "store",
-        choices: Sequence[str] | None = None,
-    ) -> None:
+        self, shown: str, help: str, read: Callable[[str], object] = str, default: object = None,
+        *, nargs: str | None = None, action: str = "store", choices: Sequence[str] | None = None,
+    ) -> None:  # fmt: skip
         """Add a word as the help shows it: a flag `--watch`, an option `--drift N`, a plain word `model MODEL` or a key `uri=URI`.
 
         Its value is an attribute of the result of `read`. `a|b` in place of N are the choices; the help ends with the default.
@@ -68,15 +63,8 @@ class Parser(argparse.ArgumentParser):
         else:
             choices = choices or (metavar.split("|") if "|" in metavar else None)
             self.add_argument(
-                *names,
-                help=help,
-                type=read,
-                default=default,
-                nargs=nargs,
-                action=action,
-                choices=choices,
-                metavar=metavar,
-            )
+                *names, action=action, type=read, help=help, default=default, nargs=nargs, choices=choices, metavar=metavar,
+            )  # fmt: skip
 
     def json(self, holds: str, instead: str) -> None:
         """Add --json, which prints the result as one object with `schema` and the keys that `holds` names."""

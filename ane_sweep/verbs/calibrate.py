@@ -36,8 +36,7 @@ def calibrate(args: list[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser(
-        "calibrate",
-        "[plan | run | show [RUN]] [--tiny] [--json] [out=PATH] [-- OVERRIDES]",
+        "calibrate [plan | run | show [RUN]] [--tiny] [--json] [out=PATH] [-- OVERRIDES]",
         "What of a chip nobody has published, as single measurements. plan: which, why, and how long they take; run: all of them on this "
         "Mac, as one sweep, whose figures then stand in where the chip table has none, and whose bundle can be sent in; show: "
         "the figures of this machine, or of a run.",
@@ -56,9 +55,10 @@ def _parser() -> Parser:
 def _plan(given: argparse.Namespace, more: list[str]) -> int:
     from ane_sweep.calibration import probes, run
     from ane_sweep.machine import apple
+    from ane_sweep.planner import config
 
     reason, words, listed = apple.no_coreml(), run.words_for_host(given.tiny, more), probes.list_probes()
-    cells = [probes.describe_cell(cell) for cell in probes.load_request(words).cells]
+    cells = [probes.describe_cell(cell) for cell in config.load(words).cells]
     held = [{**asdict(probe), "cell": cell} for probe, cell in zip(listed, cells)]
     lines = [
         f"{probe.name:<17} {probe.minutes} min  {probe.asks}\n{'':<24} because: {probe.why}\n{'':<24} by: {cell}"

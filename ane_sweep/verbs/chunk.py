@@ -29,8 +29,8 @@ class _Facts(TypedDict, total=False):
 def chunk(args: list[str]) -> int:
     """Write the chunks of a package to a folder, and print their sizes."""
     parser = Parser(
-        "chunk",
-        "MODEL [COUNT] -o FOLDER [--at PLACE,...] [--by bytes|layers] [--own none|embeddings|head|both] [--pipeline] [--force] [--json]",
+        "chunk MODEL [COUNT] -o FOLDER [--at PLACE,...] [--by bytes|layers] [--own none|embeddings|head|both] "
+        "[--pipeline] [--force] [--json]",
         "Cut any ML Program into a chain of COUNT programs that compute the same, in a fresh process. A package of up to 60 MB is "
         "also run, whole and in chunks, and their outputs are compared bit by bit.",
         "ane-sweep chunk model.mlpackage 3 -o chunks",

@@ -49,8 +49,7 @@ def classify(args: list[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser(
-        "classify",
-        "[RUN:axis=value,...] [KEY=VALUE...] [file=FILE] [text=TEXT] [--compare] [--json]",
+        "classify [RUN:axis=value,...] [KEY=VALUE...] [file=FILE] [text=TEXT] [--compare] [--json]",
         "The label of each text and its probability, through the program of a cell: KEY=VALUE are a sweep's keys (its program "
         "is made as a sweep makes it, and shared with it), RUN:axis=value,... is a cell of a run. A file, or standard input, "
         "has a text a line; it is predicted in a tight loop, which is timed: the first call, the loop, and a call after a "

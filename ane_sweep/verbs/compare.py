@@ -33,8 +33,7 @@ def compare(args: list[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser(
-        "compare",
-        "[A] [B] [--json] [--across-hosts] [level=P] [least-percent=N] [out=PATH]",
+        "compare [A] [B] [--json] [--across-hosts] [level=P] [least-percent=N] [out=PATH]",
         "What changed from A to B: timings by a test, everything else by its own measure.",
         "ane-sweep compare last:chunks=1 last:chunks=4",
         {

@@ -1,6 +1,7 @@
 """`ane-sweep completion bash|zsh|fish`: what a shell sources to complete verbs, keys, options and runs"""
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -45,8 +46,7 @@ def completion(args: list[str]) -> int:
     from ane_sweep.words import Parser
 
     parser = Parser(
-        "completion",
-        "bash|zsh|fish",
+        "completion bash|zsh|fish",
         "Lines for a shell to source: they complete verbs, keys, their values (models, precisions, ...) and runs. bash, in "
         '~/.bashrc: eval "$(ane-sweep completion bash)"; zsh, after compinit: the same with zsh; fish: ane-sweep completion '
         "fish | source.",
@@ -81,6 +81,8 @@ def words(line: list[str]) -> list[str]:
 
 def _of_a_matrix(last: str) -> list[str]:
     """Return the completions of a key, or of the last value in a key's list."""
+    from ane_sweep.planner import help
+
     if last.startswith("-"):
         return _beginning(FLAGS, last)
     key, equals, value = last.partition("=")
@@ -88,7 +90,7 @@ def _of_a_matrix(last: str) -> list[str]:
         return _beginning(_keys(), last)
     given, comma, typed = value.rpartition(",")
     taken = given.split(",") if given else []
-    values = [one for one in _values(key.lstrip("+~")) if one not in taken]
+    values = [one for one in help.values(key.lstrip("+~")) if one not in taken]
     return [f"{key}={given}{comma}{one}" for one in _beginning(values, typed)]
 
 
@@ -98,16 +100,8 @@ def _keys() -> list[str]:
     return [f"{'+' if name == 'sweep' else ''}{name}=" for name in help.names()]
 
 
-def _values(key: str) -> list[str]:
-    from ane_sweep.planner import help
-
-    return help.values(key)
-
-
 def _flags(verb: str) -> list[str]:
     """Return the flags that a verb's parser adds, from the verb's source, which is not imported."""
-    import re
-
     folder = Path(verbs.__file__).parent
     names = (f"{verb}.py", f"{verb}_.py", f"{verb}/__init__.py", *([_SHARED[verb]] if verb in _SHARED else []))
     text = "".join((folder / name).read_text(encoding="utf-8") for name in names if (folder / name).exists())

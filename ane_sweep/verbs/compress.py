@@ -14,8 +14,7 @@ from ane_sweep.words import Parser
 def compress(args: list[str]) -> int:
     """Write a compressed package, and print what it costs."""
     parser = Parser(
-        "compress",
-        "MODEL PRECISION -o FILE.mlpackage [--force] [--json] [--config-dir DIR]",
+        "compress MODEL PRECISION -o FILE.mlpackage [--force] [--json] [--config-dir DIR]",
         "Compress the weights of any ML Program by a recipe of ours, in a fresh process: palettes, integers, pruning, mixed "
         "bits. A package of up to 60 MB is also run, and its PSNR against itself in fp32 is told.",
         "ane-sweep compress model.mlpackage p4 -o small.mlpackage",

@@ -15,8 +15,7 @@ _HEADS = {
 def devices(args: list[str]) -> int:
     """Print the chip table; --json for all of it. Raises ConfigError for a wrong word."""
     parser = Parser(
-        "devices",
-        "[--json]",
+        "devices [--json]",
         "The chips that placement is predicted for, with the sources of each figure; and the phones, tablets and Macs whose "
         "names stand for a chip (iphone15_pro is a17_pro).",
         "ane-sweep devices",

@@ -19,8 +19,7 @@ def diff(args: list[str]) -> int:
     """Compare B with A; 0, 2 where something is wrong. With --min-psnr 1 where an output is further away than that, or
     only one of the two makes it."""
     options = Parser(
-        "diff",
-        "A B [--input [NAME=]FILE]... [--random SEED] [--drift N] [--min-psnr DB] [--json]",
+        "diff A B [--input [NAME=]FILE]... [--random SEED] [--drift N] [--min-psnr DB] [--json]",
         "Two packages on the same inputs by the reference runtime: their outputs, and the values that differ most.",
         "ane-sweep diff a.mlpackage b.mlpackage --min-psnr 40",
         {

@@ -9,8 +9,7 @@ from ane_sweep.words import RUN, Parser
 def export(args: list[str]) -> int:
     """Write a finished sweep as one portable file."""
     parser = Parser(
-        "export",
-        "[RUN] FILE [--json] [out=PATH]",
+        "export [RUN] FILE [--json] [out=PATH]",
         "Write a finished sweep as one file that merges into another store once, however often it is imported: records, "
         "command and checksums, without artifacts, logs, paths, addresses, and names of hosts, workers and buckets.",
         "ane-sweep export last sweep.zip",

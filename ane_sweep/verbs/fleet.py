@@ -3,7 +3,6 @@
 import argparse
 import os
 import sys
-from pathlib import Path
 
 from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.errors import ConfigError
@@ -20,6 +19,7 @@ LISTEN = f"tls://0.0.0.0:{address.PORT}"
 def fleet(args: list[str]) -> int:
     """Make certificates, serve, work, show, or write files for systemd and launchd. Raises ConfigError."""
     given = _parser().read(args)
+    given.certificates = certificates.folder(given.certificates)
     if len(given.words) > (4 if given.what == "write" else 1):
         raise ConfigError(f"fleet {' '.join([given.what, *given.words])}: too many words; `ane-sweep fleet --help`")
     if given.store is not None and mask_credentials(given.store) != given.store:
@@ -32,8 +32,7 @@ def fleet(args: list[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser(
-        "fleet",
-        "init [FOLDER] | scheduler [ADDRESS] | worker ADDRESS | status ADDRESS | write systemd|launchd scheduler|worker "
+        "fleet init [FOLDER] | scheduler [ADDRESS] | worker ADDRESS | status ADDRESS | write systemd|launchd scheduler|worker "
         "FOLDER [ADDRESS]",
         "Many machines, one sweep (ane-sweep help fleet). init: certificates, once, for all machines; scheduler: where sweeps "
         f"and workers meet (default: {LISTEN}); worker: this machine takes part; status: who is there, what runs, what waits; "
@@ -63,7 +62,7 @@ def _parser() -> Parser:
 
 
 def _init(given: argparse.Namespace) -> int:
-    place = user_path(given.words[0]).absolute() if given.words else _certificates(given)
+    place = user_path(given.words[0]).absolute() if given.words else given.certificates
     files = certificates.make(place)
     lines = [
         *map(format_path, files),
@@ -74,7 +73,7 @@ def _init(given: argparse.Namespace) -> int:
 
 
 def _scheduler(given: argparse.Namespace) -> int:
-    at, place = address.checked(*given.words or [LISTEN]), _certificates(given)
+    at, place = address.checked(*given.words or [LISTEN]), given.certificates
     certificates.ensure(place, at)
     print(f"a scheduler at {at}, with the certificates in {format_path(place)}; Ctrl-C ends it", flush=True)
     return service.run(lambda: service.scheduler(at, place), "the scheduler")
@@ -85,7 +84,7 @@ def _worker(given: argparse.Namespace) -> int:
     from ane_sweep.runner.placement_rules import offered_resources
     from ane_sweep.runner.remote_task import STORE_VARIABLE
 
-    at, name, place = _address(given), service.checked_name(given.name), _certificates(given)
+    at, name, place = _address(given), service.checked_name(given.name), given.certificates
     installed.need_worker("fleet worker")
     certificates.ensure(place, at)
     os.environ |= {
@@ -113,7 +112,7 @@ def _worker(given: argparse.Namespace) -> int:
 
 def _status(given: argparse.Namespace) -> int:
     at = _address(given)
-    with link.connected(at, _certificates(given)) as client:
+    with link.connected(at, given.certificates) as client:
         there, refused = members.list_members(client)
         now = members.read_activity(client)
     silent_s = {name: round(seconds) for name, seconds in now.silent_s.items() if seconds >= members.SILENT_S}
@@ -160,7 +159,7 @@ def _write(given: argparse.Namespace) -> int:
                 "and a worker's ADDRESS: "
                 f"ane-sweep fleet write systemd worker ~/files tls://HOST:{address.PORT} --name m4-a"
             )
-    certificates.ensure(_certificates(given), at)
+    certificates.ensure(given.certificates, at)
     path = units.write(kind, user_path(folder), label, _command(given, role, at), given.out / "fleet" / f"{label}.log")
     then = units.NEXT[kind].format(label=label)
     return print_result(given.json, f"{format_path(path)}\n{then}", files=[str(path)], next=then)
@@ -168,7 +167,7 @@ def _write(given: argparse.Namespace) -> int:
 
 def _command(given: argparse.Namespace, role: str, at: str) -> list[str]:
     """Return the command of a scheduler or worker with absolute paths, and with nothing left to the environment."""
-    words = ["fleet", role, at, "--certificates", str(_certificates(given))]
+    words = ["fleet", role, at, "--certificates", str(given.certificates)]
     if role == "worker":
         words += ["--name", service.checked_name(given.name), "--prepare", str(given.prepare)]
         store = given.store and (given.store if "://" in given.store else str(user_path(given.store).absolute()))
@@ -183,7 +182,3 @@ def _address(given: argparse.Namespace) -> str:
             f"fleet {given.what}: which scheduler? ane-sweep fleet {given.what} tls://HOST:{address.PORT}"
         )
     return address.checked(given.words[0])
-
-
-def _certificates(given: argparse.Namespace) -> Path:
-    return certificates.folder(given.certificates)

@@ -56,8 +56,7 @@ def generate(args: list[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser(
-        "generate",
-        "[RUN:axis=value,...] [KEY=VALUE...] [prompt=TEXT] [--compare] [--json]",
+        "generate [RUN:axis=value,...] [KEY=VALUE...] [prompt=TEXT] [--compare] [--json]",
         "What a decoder writes behind a prompt, through the program of a cell: KEY=VALUE are a sweep's keys (its program is "
         "made as a sweep makes it, and shared with it), RUN:axis=value,... is a cell of a run. Without prompt= and file= it "
         "is read from standard input, on a terminal one after the other. The text goes to standard output as it comes, "

@@ -17,8 +17,7 @@ _NO_HELP = ("not_done", "rulings")  # topics about this project: no word is expl
 def help(args: list[str]) -> int:
     """Print the help of a word, or the topics without one. Raises ConfigError for an unknown word."""
     parser = Parser(
-        "help",
-        "[TOPIC | KEY | keys] [--config-dir DIR]",
+        "help [TOPIC | KEY | keys] [--config-dir DIR]",
         "A topic to read, what one key is for with its choices and default, or all keys. Of another word the section of a "
         "topic that is about it. Without a word: the topics.",
         "ane-sweep help models",

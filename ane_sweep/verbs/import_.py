@@ -9,8 +9,7 @@ from ane_sweep.words import Parser
 def import_(args: list[str]) -> int:
     """Import an exported sweep; merge one that is here already."""
     parser = Parser(
-        "import",
-        "FILE [--json] [out=PATH]",
+        "import FILE [--json] [out=PATH]",
         "Take an exported sweep in. One that is known already is merged: the same sweep is there once. Of two exports the one "
         "of the later state of the sweep counts; of two that ended at the same moment, cell by cell, the record with the better "
         "status (ok, degraded, fallback, any other).",

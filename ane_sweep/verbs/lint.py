@@ -57,8 +57,7 @@ def report(given: argparse.Namespace) -> int:
 def parse(args: list[str]) -> argparse.Namespace:
     """Return the options from words; `--name value` and `--name=value` are equivalent."""
     parser = Parser(
-        "lint",
-        "PACKAGE... [--chip m4[,a17_pro...]] [--compute-units cpu_and_ne] [--min-ane-share 0.9] [--share ops|cost] [--json]",
+        "lint PACKAGE... [--chip m4[,a17_pro...]] [--compute-units cpu_and_ne] [--min-ane-share 0.9] [--share ops|cost] [--json]",
         "Where the ops of any package would run, and why not on the Neural Engine: a verdict for other people's CI. "
         "What it says is predicted.",
         "ane-sweep lint model.mlpackage --chip m4,a17_pro --json",

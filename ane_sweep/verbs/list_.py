@@ -14,8 +14,7 @@ from ane_sweep.words import Parser
 def list_(args: list[str]) -> int:
     """List every sweep under the outputs folder, the last one first; always exit with 0."""
     parser = Parser(
-        "list",
-        "[--json] [out=PATH]",
+        "list [--json] [out=PATH]",
         "The sweeps under the outputs folder, the last one first: their names, when they began, how many cells they have and "
         "how these ended.",
         "ane-sweep list",

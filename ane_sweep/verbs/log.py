@@ -7,8 +7,7 @@ from ane_sweep.words import RUN, Parser
 def log(args: list[str]) -> int:
     """Send a sweep's stored records to a tracking server."""
     parser = Parser(
-        "log",
-        "[RUN] [uri=URI] [experiment=NAME] [--json] [out=PATH]",
+        "log [RUN] [uri=URI] [experiment=NAME] [--json] [out=PATH]",
         "Send a sweep's stored records to a tracking server, or again to the one it was logged to; nothing is doubled.",
         "ane-sweep log last uri=http://127.0.0.1:5000",
         {NOT_ALL_OK: "the tracking server cannot be reached; the records stay"},

@@ -19,8 +19,7 @@ AT = "02:30"
 def nightly(args: list[str]) -> int:
     """Show, accept or write. Raises ConfigError, RunNotFound."""
     parser = Parser(
-        "nightly",
-        "[accept [RUN] | write KIND FOLDER [at=HH:MM]] [--json] [out=PATH] [-- OVERRIDES]",
+        "nightly [accept [RUN] | write KIND FOLDER [at=HH:MM]] [--json] [out=PATH] [-- OVERRIDES]",
         "What the nights did; accept: a run becomes the level that later nights are compared with; write: files that start "
         "a night every day, or the command after -- (default: +sweep=nightly).",
         "ane-sweep nightly write systemd ~/files at=02:30 -- +sweep=nightly budget_minutes=120",

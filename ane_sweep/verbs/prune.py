@@ -9,8 +9,7 @@ from ane_sweep.words import Parser, amount
 def prune(args: list[str]) -> int:
     """Delete cached artifacts: older-than-days=N, or the least recently used until max-gb=N remain."""
     parser = Parser(
-        "prune",
-        "older-than-days=N | max-gb=N [--json] [out=PATH]",
+        "prune older-than-days=N | max-gb=N [--json] [out=PATH]",
         "Delete cached artifacts by last use. Records, reports and runs stay, and what is needed again is made again.",
         "ane-sweep prune older-than-days=30",
     )

@@ -75,8 +75,7 @@ def _of_files(out: Path, given: Namespace, files: dict[str, Path]) -> int:
 
 def _parser() -> words.Parser:
     parser = words.Parser(
-        "report",
-        "[RUN ...] [--json | --markdown] [--html FILE] [--markdown FILE] [--drift] [out=PATH]",
+        "report [RUN ...] [--json | --markdown] [--html FILE] [--markdown FILE] [--drift] [out=PATH]",
         "The table, the records or the report of a finished sweep, or of several machines: a row a cell, a column a machine. What it "
         "shows is no verdict: the exit code is 0.",
         "ane-sweep report last --html report.html",

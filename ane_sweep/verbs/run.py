@@ -48,8 +48,7 @@ def add_shared_options(parser: Parser, *models: str) -> None:
 def run(args: list[str]) -> int:
     """Predict once and print the outputs; return 0, or 2 if the model or an input is wrong."""
     options = Parser(
-        "run",
-        "MODEL [--input [NAME=]FILE]... [--random SEED] [--output FILE.npz] [--value NAME]... [--watch] [--drift N] [--json]",
+        "run MODEL [--input [NAME=]FILE]... [--random SEED] [--output FILE.npz] [--value NAME]... [--watch] [--drift N] [--json]",
         "One prediction of any ML Program by the reference runtime, on any host: what comes out, and what happens inside.",
         "ane-sweep run model.mlpackage --input x.npy",
         {BAD_CONFIGURATION: "a wrong word, or a model or an input that cannot be used"},

@@ -25,8 +25,7 @@ def doctor(args: list[str], world: World | None = None) -> int:
     Exit code 0 when this host can run sweeps (its `needed` probes all say yes), else 1. Raises ConfigError for a wrong word.
     """
     parser = Parser(
-        "doctor",
-        "[--json] [--confirm RUN] [uri=URI] [store=URL] [out=PATH]",
+        "doctor [--json] [--confirm RUN] [uri=URI] [store=URL] [out=PATH]",
         "What this host can and cannot do, each line a probe that ran, with what it saw and the way to more.",
         "ane-sweep doctor uri=http://127.0.0.1:5000",
         {

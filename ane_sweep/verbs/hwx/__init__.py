@@ -43,8 +43,7 @@ def hwx(args: list[str]) -> int:
 
 def parse(args: list[str]) -> argparse.Namespace:
     parser = Parser(
-        "hwx",
-        "FILE... [--task N [--svg FILE]] [--program PACKAGE] [--json]",
+        "hwx FILE... [--task N [--svg FILE]] [--program PACKAGE] [--json]",
         "What Core ML's compiler made for the Neural Engine: target chip, compiler and flags, tensors with their padding, constants, "
         "and every task with geometry, engine, operation and what it moves. Several files are compared with the first.",
         "ane-sweep hwx model.hwx --task 0",
