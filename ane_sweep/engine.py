@@ -161,7 +161,6 @@ def run_remaining(
 
 
 def run_and_record(plan: Plan, run: runs.Run, settings: RunSettings, store: Store, audience: Terminal) -> list[Record]:
-    """Run the remaining tasks and return the records of all cells."""
     outcomes, machine, tools = run_remaining(plan, run, settings, store, audience), host.fingerprint(), host.toolchain()
     return assemble.make_records(
         plan, outcomes, sweep=run.stamp, host=machine, toolchain=tools, files=files.artifact_files

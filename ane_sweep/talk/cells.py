@@ -36,7 +36,6 @@ class Partner:
     weights: str
 
     def to_dict(self) -> dict[str, object]:
-        """Return the cell for --json."""
         runtime = self.params["runtime"]
         return {"name": self.name, "weights": self.weights, "runtime": runtime, "cell": self.cell.as_dict()}
 
@@ -158,7 +157,6 @@ def _program_roles(score: Task) -> dict[str, str]:
 
 
 def _tasks_by_stage(plan: Plan, cell: Cell) -> dict[str, Task]:
-    """Return the cell's tasks by stage."""
     return {plan.tasks[key].stage: plan.tasks[key] for key in plan.chains[cell.key]}
 
 

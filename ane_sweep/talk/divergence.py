@@ -53,7 +53,6 @@ def find_divergence(a: Event, b: Event, logits: tuple[Path, Path]) -> Divergence
 
 
 def describe_divergence(found: Divergence) -> str:
-    """Return the divergence as a sentence."""
     most = f"logits differ by at most {found.differ_most:.3g} until then"
     if found.a is None or found.b is None:
         return f"A and B made the same {found.same} tokens; their logits differ by at most {found.differ_most:.3g}"

@@ -21,7 +21,6 @@ MOST_BYTES = 50_000_000  # of a file: it is read whole
 
 
 def add_shared_words(parser: Parser, what: str) -> None:
-    """Add the words that both verbs have."""
     parser.add("runs RUN", "a run's name, or last, with :axis=value,... for one of its cells", nargs="*")
     parser.matrix()
     parser.outputs()

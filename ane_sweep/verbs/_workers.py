@@ -29,7 +29,6 @@ Result = tuple[list[str], dict[str, object]]  # lines of text, and the object of
 
 
 def add_shared_options(parser: Parser, what: str) -> None:
-    """Add the words that both verbs have."""
     parser.add("-o, --output PATH", what)
     parser.add("--force", "replace what an earlier call left there (default: refuse)")
 

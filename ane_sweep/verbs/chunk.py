@@ -27,7 +27,6 @@ class _Facts(TypedDict, total=False):
 
 
 def chunk(args: list[str]) -> int:
-    """Write the chunks of a package to a folder, and print their sizes."""
     parser = Parser(
         "chunk MODEL [COUNT] -o FOLDER [--at PLACE,...] [--by bytes|layers] [--own none|embeddings|head|both] "
         "[--pipeline] [--force] [--json]",

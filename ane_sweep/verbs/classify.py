@@ -84,7 +84,6 @@ def _texts(given: argparse.Namespace) -> list[str] | None:
 
 
 def _label_typed(given: argparse.Namespace, partners: "list[Partner]", folder: Path) -> int:
-    """Label each text that the user types."""
     with _talk.open_session("classify", partners[0], folder / "a", given) as session:
         for text in _talk.read_typed_lines("text"):
             try:

@@ -1,11 +1,11 @@
 """`ane-sweep completion bash|zsh|fish`: what a shell sources to complete verbs, keys, options and runs"""
 
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from ane_sweep import verbs
+from ane_sweep.folders import outputs_folder
 from ane_sweep.terminal import OK
 
 SHELLS = ("bash", "zsh", "fish")
@@ -110,8 +110,7 @@ def _flags(verb: str) -> list[str]:
 
 def _stamps(before: list[str]) -> Iterable[str]:
     """Return the names of runs by their folders, the newest first."""
-    asked = next((word[4:] for word in before if word.startswith("out=")), "")
-    out = Path(os.path.expanduser(asked or os.environ.get("ANE_SWEEP_OUT") or "outputs"))
+    out = outputs_folder(next((word[4:] for word in before if word.startswith("out=")), None))
     return sorted((path.parent.name for path in out.glob("runs/*/run.json")), reverse=True)
 
 

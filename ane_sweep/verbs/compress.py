@@ -12,7 +12,6 @@ from ane_sweep.words import Parser
 
 
 def compress(args: list[str]) -> int:
-    """Write a compressed package, and print what it costs."""
     parser = Parser(
         "compress MODEL PRECISION -o FILE.mlpackage [--force] [--json] [--config-dir DIR]",
         "Compress the weights of any ML Program by a recipe of ours, in a fresh process: palettes, integers, pruning, mixed "

@@ -71,7 +71,6 @@ def _diff(given: argparse.Namespace) -> int:
 
 
 def _compare_output(name: str, a: dict[str, object], b: dict[str, object]) -> tuple[str, float]:
-    """Return a sentence about one output, and its PSNR in dB."""
     if name in a and name in b:
         return compare_values(a[name], b[name])
     return f"only {'A' if name in a else 'B'} makes it", -np.inf

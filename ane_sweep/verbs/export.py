@@ -7,7 +7,6 @@ from ane_sweep.words import RUN, Parser
 
 
 def export(args: list[str]) -> int:
-    """Write a finished sweep as one portable file."""
     parser = Parser(
         "export [RUN] FILE [--json] [out=PATH]",
         "Write a finished sweep as one file that merges into another store once, however often it is imported: records, "

@@ -7,7 +7,6 @@ from ane_sweep.words import Parser
 
 
 def import_(args: list[str]) -> int:
-    """Import an exported sweep; merge one that is here already."""
     parser = Parser(
         "import FILE [--json] [out=PATH]",
         "Take an exported sweep in. One that is known already is merged: the same sweep is there once. Of two exports the one "

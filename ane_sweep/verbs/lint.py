@@ -19,18 +19,16 @@ from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK, say
 from ane_sweep.words import Parser, make_number_reader
 
 HOLDS, FALLS_SHORT, UNREADABLE = OK, NOT_ALL_OK, BAD_CONFIGURATION
-SCHEMA = 1
 
 
 def lint(args: list[str]) -> int:
-    """Run the verb; returns its exit code. Raises ConfigError for a wrong word."""
-    given = parse(args)
+    """Report every package on every chip; return the exit code. Raises ConfigError for a wrong word."""
+    given = _parser().read(args)
     with judge.pause_collection():
-        return report(given)
+        return _report(given)
 
 
-def report(given: argparse.Namespace) -> int:
-    """Report every package on every chip; return the exit code."""
+def _report(given: argparse.Namespace) -> int:
     wanted = [chips.get(name, find_measurements) for name in given.chip]
     found, problems, code = [], [], HOLDS
     for path in given.paths:
@@ -49,13 +47,12 @@ def report(given: argparse.Namespace) -> int:
             else:
                 print(escape_controls(str(one)))
     if given.json:
-        content = {"schema": SCHEMA, "packages": found, **({"errors": problems} if problems else {})}
+        content = {"schema": 1, "packages": found, **({"errors": problems} if problems else {})}
         print(json.dumps(content, separators=(",", ":")))
     return code
 
 
-def parse(args: list[str]) -> argparse.Namespace:
-    """Return the options from words; `--name value` and `--name=value` are equivalent."""
+def _parser() -> Parser:
     parser = Parser(
         "lint PACKAGE... [--chip m4[,a17_pro...]] [--compute-units cpu_and_ne] [--min-ane-share 0.9] [--share ops|cost] [--json]",
         "Where the ops of any package would run, and why not on the Neural Engine: a verdict for other people's CI. "
@@ -79,7 +76,7 @@ def parse(args: list[str]) -> argparse.Namespace:
         "--share ops|cost", "what it is a share of: ops, or what Core ML's planner prices them at", default="ops"
     )
     parser.json("packages (each with path, chip, verdict, ane_share, gates, estimate, ops), errors", "text")
-    return parser.read(args)
+    return parser
 
 
 def _names(text: str) -> list[str]:

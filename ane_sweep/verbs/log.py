@@ -5,7 +5,6 @@ from ane_sweep.words import RUN, Parser
 
 
 def log(args: list[str]) -> int:
-    """Send a sweep's stored records to a tracking server."""
     parser = Parser(
         "log [RUN] [uri=URI] [experiment=NAME] [--json] [out=PATH]",
         "Send a sweep's stored records to a tracking server, or again to the one it was logged to; nothing is doubled.",

@@ -6,7 +6,6 @@ from ane_sweep.verbs._pages import read_request
 
 
 def plan(args: list[str]) -> int:
-    """Show what would run, and what it would cost; runs nothing."""
     if (request := read_request(args, "plan")) is None:
         return OK
     from ane_sweep.planner import overview

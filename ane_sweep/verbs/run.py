@@ -142,7 +142,6 @@ def to_dicts(seen: "list[ObservedValue] | None") -> list[dict[str, object]] | No
 
 
 def load(path: Path, given: argparse.Namespace, numerics: str | None = None) -> "Model":
-    """Load the model with the given options."""
     from ane_sweep import reference
 
     effects = given.effects.split(",") if given.effects and numerics is None else None
@@ -217,7 +216,6 @@ def _read(path: Path) -> object:
 
 
 def describe_value(value: object) -> str:
-    """Return one line about an output."""
     if not isinstance(value, np.ndarray):
         if hasattr(value, "size") and hasattr(value, "mode"):
             return f"image {value.size[0]} x {value.size[1]} ({value.mode})"

@@ -17,7 +17,6 @@ STOPPED = AGAIN
 
 
 def sweep(args: list[str]) -> int:
-    """Run the matrix."""
     if (request := read_request(args, "sweep")) is None:
         return OK
     out = outputs_folder(request.settings.out)

@@ -6,7 +6,6 @@ from ane_sweep.words import Parser
 
 
 def version(args: list[str]) -> int:
-    """Print the version."""
     parser = Parser("version [--json]", "Print the version.", "ane-sweep version")
     parser.json("version", "a line")
     return print_result(parser.read(args).json, f"ane-sweep {__version__}", version=__version__)
