@@ -153,7 +153,9 @@ def _check_count(chosen: list[_Chosen], count: int, axes: list[str]) -> None:
 
 def _program_roles(score: Task) -> dict[str, str]:
     """Return the keys of the tasks that a program is run from, by role, without the reference outputs."""
-    return {role: key for role, key in score.inputs.items() if role != "reference"}
+    roles = dict(score.inputs)
+    del roles["reference"]
+    return roles
 
 
 def _tasks_by_stage(plan: Plan, cell: Cell) -> dict[str, Task]:
