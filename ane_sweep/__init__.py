@@ -143,9 +143,23 @@ def predict(
     Raises PackageError for a package that cannot be read, or a wrong name or shape of an input; ConfigError where PyTorch is
     not installed or a word is wrong.
     """
-    from ane_sweep.api import packages
+    from pathlib import Path
 
-    return packages.predict(package, inputs, function=function, numerics=numerics, device=device)
+    from ane_sweep import installed
+    from ane_sweep.errors import ConfigError, PackageError, suggestion
+
+    installed.need_worker("ane_sweep.predict")
+    devices = ("cpu", "cuda")
+    if device not in devices:
+        raise ConfigError(f"device={device}: unknown{suggestion(device, devices)}; choices: {', '.join(devices)}")
+    from ane_sweep import reference
+
+    model = reference.load(Path(package), function, numerics=numerics, device=device)
+    if not isinstance(inputs, Mapping):
+        if len(model.inputs) != 1:
+            raise PackageError(f"{package}: which input is it? Give {{name: array}}; inputs: {', '.join(model.inputs)}")
+        inputs = {next(iter(model.inputs)): inputs}
+    return model.predict(dict(inputs), model.new_state() if model.states else None)
 
 
 if "IPython" in sys.modules:  # it completes keywords by a function's signature

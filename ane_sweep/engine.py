@@ -14,7 +14,6 @@ from ane_sweep.bridge import disk, record
 from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.record import Record, Status
 from ane_sweep.bridge.settings import RunSettings, TrackingSettings
-from ane_sweep.bridge.task import Task
 from ane_sweep.errors import AneSweepError, ConfigError, Unfinished
 from ane_sweep.machine import host, memory
 from ane_sweep.native_errors import explain
@@ -26,7 +25,7 @@ from ane_sweep.report import drift, machines, page, screen
 from ane_sweep.results import assemble, timeline
 from ane_sweep.runner import display
 from ane_sweep.runner.executors import load_execute
-from ane_sweep.runner.task_runner import Display
+from ane_sweep.runner.task_runner import Display, QuietDisplay
 from ane_sweep.store import files, leftovers, runs
 from ane_sweep.store.cache import Store, open_store
 from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, columns, format_path, say
@@ -38,16 +37,15 @@ class View(Display, Protocol):
     def close(self) -> None: ...
 
 
-class QuietView:
+class QuietView(QuietDisplay):
     """A display that shows no progress; status lines between two tasks go to `tell`."""
 
     def __init__(self, tell: Callable[[str], None]):
-        self.say = tell
+        self.tell = tell
 
-    def begin(self, task: Task) -> None: ...
-    def end(self, task: Task, outcome: Outcome) -> None: ...
-    def freeze(self) -> None: ...
-    def at(self, task: Task, machine: str) -> None: ...
+    def say(self, line: str) -> None:
+        self.tell(line)
+
     def close(self) -> None: ...
 
 
@@ -62,7 +60,7 @@ class Terminal:
         print(line)
 
     def links(self, pages: dict[str, str]) -> None:
-        show_links(pages)
+        print(format_links(pages))
 
     def records(self, folder: Path, records: list[Record]) -> None:
         show(folder, records)
@@ -118,7 +116,7 @@ def perform(
     execute   what runs the plan, as `all_of_it` does
     """
     if not plan.chains:
-        raise ConfigError([f"{reason}" for reason in dict.fromkeys(plan.refused.values())])
+        raise ConfigError(list(dict.fromkeys(plan.refused.values())))
     if settings.tracking.enabled and (uri := settings.tracking.uri):
         tracking.check_scheme(uri)
     if settings.resume is None:
@@ -163,14 +161,9 @@ def run_remaining(
 
 
 def run_and_record(plan: Plan, run: runs.Run, settings: RunSettings, store: Store, audience: Terminal) -> list[Record]:
-    """Run the remaining tasks and return the records of all cells."""
+    outcomes, machine, tools = run_remaining(plan, run, settings, store, audience), host.fingerprint(), host.toolchain()
     return assemble.make_records(
-        plan,
-        run_remaining(plan, run, settings, store, audience),
-        sweep=run.stamp,
-        host=host.fingerprint(),
-        toolchain=host.toolchain(),
-        files=files.artifact_files,
+        plan, outcomes, sweep=run.stamp, host=machine, toolchain=tools, files=files.artifact_files
     )
 
 
@@ -237,10 +230,9 @@ def in_doubt(what: str, again: str, audience: Terminal) -> Iterator[None]:
 
 def track(folder: Path, settings: TrackingSettings, audience: Terminal) -> None:
     """Log a sweep's records. An unreachable tracker costs a warning; the records stay and can be logged later."""
+    experiment = settings.experiment or inherited.OWN_EXPERIMENT
     with in_doubt("not logged", f"ane-sweep log {folder.name}", audience):
-        logged = tracking.log_sweep(
-            folder, uri=settings.uri, experiment=settings.experiment or inherited.OWN_EXPERIMENT
-        )
+        logged = tracking.log_sweep(folder, uri=settings.uri, experiment=experiment)
         audience.links(links(logged, settings.ui))
 
 
@@ -251,7 +243,6 @@ def links(logged: tracking.Logged, ui: str | None) -> dict[str, str]:
     return {"MLflow": command, **pages} if command else pages
 
 
-def show_links(pages: dict[str, str]) -> None:
-    """Print each address on one line, on a narrow terminal too: a broken address can neither be copied nor opened."""
-    for name, address in pages.items():
-        print(f"{name}: {address}")
+def format_links(pages: dict[str, str]) -> str:
+    """Return a line for each address, on a narrow terminal too: a broken address can neither be copied nor opened."""
+    return "\n".join(f"{name}: {address}" for name, address in pages.items())

@@ -117,14 +117,13 @@ def tell(**content: object) -> None:
     """
     import json
 
-    print(
-        json.dumps(
-            {"schema": 1, **{name: _finite(value) for name, value in content.items()}},
-            indent=1,
-            allow_nan=False,
-            default=str,
-        )
-    )
+    print(json.dumps(_finite({"schema": 1, **content}), indent=1, allow_nan=False, default=str))
+
+
+def print_result(as_json: bool, text: str, **content: object) -> int:
+    """Print a verb's result, `content` as JSON or else `text`, and return the exit code of success."""
+    tell(**content) if as_json else print(text)
+    return OK
 
 
 def _finite(value: object) -> object:

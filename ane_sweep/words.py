@@ -3,36 +3,37 @@
 import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from itertools import chain
 from textwrap import wrap
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from ane_sweep.errors import ConfigError, suggestion
 from ane_sweep.folders import outputs_folder
 from ane_sweep.terminal import BAD_CONFIGURATION, EXIT_CODES, INTERRUPTED, OK, asks_help, columns
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(NamedTuple):
     """One `key=value` of a verb."""
 
     shown: str
     help: str
     read: Callable[[str], object]
-    default: Callable[[], object]
+    default: object
 
 
 class Parser(argparse.ArgumentParser):
     """A verb's words: flags and plain words as argparse reads them, and `key=value`. A wrong word raises ConfigError.
 
-    usage    what follows `ane-sweep VERB`
+    usage    what follows `ane-sweep`: the verb, and its words
     what     what the verb does
     exits    exit code -> what it means here, where that is not what EXIT_CODES says
     """
 
-    def __init__(self, verb: str, usage: str, what: str, example: str, exits: Mapping[int, str] | None = None) -> None:
+    def __init__(self, usage: str, what: str, example: str, exits: Mapping[int, str] | None = None) -> None:
+        verb = usage.partition(" ")[0]
         super().__init__(
-            f"ane-sweep {verb}".rstrip(), " ".join(f"ane-sweep {verb} {usage}".split()), allow_abbrev=False
+            f"ane-sweep {verb if verb.isalpha() else ''}".rstrip(), f"ane-sweep {usage}", allow_abbrev=False
         )
         self.what, self.example = what, example
         always = (OK, BAD_CONFIGURATION, INTERRUPTED)
@@ -40,31 +41,42 @@ class Parser(argparse.ArgumentParser):
         self.keys: dict[str, Word] = {}
         self.takes_matrix = False
 
-    def key(
-        self,
-        name: str,
-        metavar: str,
-        help: str,
-        read: Callable[[str], object] = str,
-        default: Callable[[], object] | None = None,
-    ) -> None:
-        """Add a word `name=value`; its value, or its default, is an attribute of the result of `read`."""
-        self.keys[name] = Word(f"{name}={metavar}", help, read, default or (lambda: None))
+    def add(
+        self, shown: str, help: str, read: Callable[[str], object] = str, default: object = None,
+        *, nargs: str | None = None, action: str = "store", choices: Sequence[str] | None = None,
+    ) -> None:  # fmt: skip
+        """Add a word as the help shows it: a flag `--watch`, an option `--drift N`, a plain word `model MODEL` or a key `uri=URI`.
+
+        Its value is an attribute of the result of `read`. `a|b` in place of N are the choices; the help ends with the default.
+        A ValueError of `read` says what was expected. A text as default is read as the user's words are.
+        """
+        if default not in (None, []) and "(default" not in help:
+            help += f" (default: {default})"
+        words = shown.split()
+        flags = [word.rstrip(",") for word in words if word.startswith("-")]
+        names = flags or words[:1]
+        metavar = " ".join(words[len(names) :])
+        if "=" in names[0]:
+            self.keys[names[0].partition("=")[0]] = Word(shown, help, read, default)
+        elif not metavar:
+            self.add_argument(*names, action="store_true", help=help)
+        else:
+            choices = choices or (metavar.split("|") if "|" in metavar else None)
+            self.add_argument(
+                *names, action=action, type=read, help=help, default=default, nargs=nargs, choices=choices, metavar=metavar,
+            )  # fmt: skip
 
     def json(self, holds: str, instead: str) -> None:
         """Add --json, which prints the result as one object with `schema` and the keys that `holds` names."""
-        self.add_argument("--json", action="store_true", help=f"one JSON object: {holds} (default: {instead})")
+        self.add("--json", f"one JSON object: {holds} (default: {instead})")
 
     def matrix(self) -> None:
         """Accept the keys of a sweep as well: the result of `read` has them as `matrix`, for config.load."""
         self.takes_matrix = True
-        self.add_argument(
-            "--config-dir", metavar="DIR", help="a folder of your own options (default: ./conf, if it is there)"
-        )
+        self.add("--config-dir DIR", "a folder of your own options (default: ./conf, if it is there)")
 
     def outputs(self) -> None:
-        shown = "the outputs folder (default: $ANE_SWEEP_OUT, or ./outputs)"
-        self.key("out", "PATH", shown, outputs_folder, lambda: outputs_folder(None))
+        self.add("out=PATH", "the outputs folder (default: $ANE_SWEEP_OUT, or ./outputs)", outputs_folder, "")
 
     def read(self, args: Sequence[str]) -> argparse.Namespace:
         """Return the words as attributes. With --help anywhere among them, print the help and raise SystemExit(0)."""
@@ -75,31 +87,29 @@ class Parser(argparse.ArgumentParser):
         for arg in args:
             name, equals, value = arg.partition("=")
             if equals and name in self.keys:
-                given[name] = self._value(name, value)
+                try:
+                    given[name] = self.keys[name].read(value)
+                except ValueError as error:
+                    raise ConfigError(f"{arg}: expected {error}") from None
             elif self.takes_matrix and equals and name[:1] != "-" and ":" not in name:
                 matrix.append(arg)
             else:
                 rest.append(arg)
         found, unknown = self.parse_known_intermixed_args(rest)
         if self.keys:  # RUN:axis=value names cells of a run
-            unknown += [word for word in self._words(found) if "=" in word and ":" not in word.partition("=")[0]]
+            plain = chain.from_iterable(
+                value if isinstance(value, list) else [value]
+                for value in (getattr(found, action.dest) for action in self._get_positional_actions())
+            )
+            unknown += [w for w in plain if isinstance(w, str) and "=" in w and ":" not in w.partition("=")[0]]
         if unknown:
             raise ConfigError(self._unknown(next((word for word in unknown if word.startswith("-")), unknown[0])))
         if self.takes_matrix:
             found.matrix = [*matrix, *(["--config-dir", found.config_dir] if found.config_dir else [])]
         for name, word in self.keys.items():
-            setattr(found, name.replace("-", "_"), given[name] if name in given else word.default())
+            default = word.read(word.default) if isinstance(word.default, str) else word.default
+            setattr(found, name.replace("-", "_"), given.get(name, default))
         return found
-
-    def _words(self, found: argparse.Namespace) -> list[str]:
-        """Return the plain words of all positional arguments."""
-        values = [getattr(found, action.dest) for action in self._get_positional_actions()]
-        return [
-            word
-            for value in values
-            for word in (value if isinstance(value, list) else [value])
-            if isinstance(word, str)
-        ]
 
     def _unknown(self, word: str) -> str:
         if "=" not in word and not word.startswith("-"):
@@ -110,11 +120,11 @@ class Parser(argparse.ArgumentParser):
         meant = suggestion(name + equals, [*flags, *(f"{key}=" for key in self.keys)])
         return f"{word}: unknown here{meant}; known: {', '.join(known) or 'nothing'}"
 
-    def _value(self, name: str, text: str) -> object:
+    def _get_value(self, action: argparse.Action, text: str) -> object:
         try:
-            return self.keys[name].read(text)
+            return action.type(text) if callable(action.type) else text
         except ValueError as error:
-            raise ConfigError(f"{name}={text}: expected {error}") from None
+            raise argparse.ArgumentError(action, f"{text}: expected {error}") from None
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         if action.choices is not None and value not in action.choices:
@@ -149,15 +159,29 @@ class Parser(argparse.ArgumentParser):
         ]
 
 
-def amount(text: str) -> float:
-    """Return a finite number that is not negative. Raises ValueError with the expected form."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise ValueError("a number of 0 or more")
-    return value
+def make_number_reader(expected: str, fits: Callable[[float], bool]) -> Callable[[str], float]:
+    """Return a reader of finite numbers that `fits` accepts. It raises ValueError with the expected form."""
+
+    def read(text: str) -> float:
+        with suppress(ValueError):
+            if math.isfinite(value := float(text)) and fits(value):
+                return value
+        raise ValueError(expected)
+
+    return read
 
 
+def make_integer_reader(least: int, most: float = math.inf, what: str = "a whole number") -> Callable[[str], int]:
+    """Return a reader of whole numbers. It raises ValueError with the expected form."""
+
+    def read(text: str) -> int:
+        if text.isascii() and text.isdecimal() and len(text) < 1000 and least <= int(text) <= most:
+            return int(text)
+        raise ValueError(f"{what} of {least} or more" if most == math.inf else f"{what} from {least} to {most:,}")
+
+    return read
+
+
+amount = make_number_reader("a number of 0 or more", lambda value: value >= 0)
+above_zero = make_number_reader("a number above 0", lambda value: value > 0)
 RUN = "a run's name, or last (default: last)"

@@ -39,12 +39,7 @@ FLOORS = (
 # Libraries: whoever knows nothing of sweeps can use them. They import each other, `errors` and `native_errors`.
 LIBRARIES = {"mil", "reference", "hwx", "stats", "placement"}
 WORKER_ROOMS = ("worker", "reference", "coreml_anywhere")
-IN_PROCESS = {
-    "verbs.run",
-    "verbs.diff",
-    "api.packages",
-    "",
-}  # these run a program themselves, with the reference runtime
+IN_PROCESS = {"verbs.run", "verbs.diff", ""}  # these run a program themselves, with the reference runtime
 
 
 def modules() -> list[Path]:

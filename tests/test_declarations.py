@@ -204,7 +204,7 @@ from ane_sweep.words import Parser
 
 
 def greet(args: list[str]) -> int:
-    parser = Parser("greet", "NAME", "Say hello.", "ane-sweep greet Ada")
+    parser = Parser("greet NAME", "Say hello.", "ane-sweep greet Ada")
     parser.add_argument("name", metavar="NAME", help="of somebody")
     print(f"hello, {parser.read(args).name}")
     return OK

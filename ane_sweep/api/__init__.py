@@ -2,14 +2,13 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 from ane_sweep.bridge.cell import AXES
 
 _SETTINGS = ("chips", "latency", "budget_minutes", "out", "sweep")
 
 
-def name_axes(*functions: Callable[..., Any]) -> None:
+def name_axes(*functions: Callable[..., object]) -> None:
     """Let each function's signature name the axes and the commonest settings; it still takes any other keyword."""
     for function in functions:
         plain = inspect.signature(function)

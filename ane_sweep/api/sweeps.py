@@ -35,15 +35,9 @@ if TYPE_CHECKING:
 _ONE = threading.Lock()  # a sweep has the machine to itself: another thread's waits
 _WIDTH = 120
 _HEADLINE = (
-    "latency_median_ms",
-    "latency_ms",
-    "psnr_db",
-    "psnr_worst_db",
-    "package_bytes",
-    *(spec.name for spec in metrics.scores()),
-    "ops_ane",
-    "ops_total",
-)
+    "latency_median_ms", "latency_ms", "psnr_db", "psnr_worst_db", "package_bytes",
+    *(spec.name for spec in metrics.scores()), "ops_ane", "ops_total",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -220,9 +214,10 @@ def load(run: "str | os.PathLike[str]", out: "str | os.PathLike[str] | None") ->
     return Sweep(named.absolute(), record.read_records(named))
 
 
-def best(words: Iterable[str], axes: Mapping[str, object]) -> Found:
-    wishes = {name: value for name, value in axes.items() if name in ("minimise", "maximise")}
-    wanted, rest = goal.parse([*asked.as_words(words), *(f"{way}={_joined(names)}" for way, names in wishes.items())])
+def best(words: Iterable[str], axes: Mapping[str, Any]) -> Found:
+    wishes = {way: axes[way] for way in ("minimise", "maximise") if way in axes}
+    figures = {way: names if isinstance(names, str) else ",".join(names) for way, names in wishes.items()}
+    wanted, rest = goal.parse([*asked.as_words(words), *(f"{way}={names}" for way, names in figures.items())])
     args = asked.all_words([], {name: value for name, value in axes.items() if name not in wishes})
     args[1:1] = rest
     audience = inline.Reader()
@@ -235,10 +230,6 @@ def best(words: Iterable[str], axes: Mapping[str, object]) -> Found:
             found, records = searching.best(request, wanted, out, args, space, audience)
     said = answer.answer_text(found, records, explain=False)
     return Found(found.run.folder, records, audience.said, answer.choose_winners(found.goal, records), said)
-
-
-def _joined(names: Any) -> str:
-    return names if isinstance(names, str) else ",".join(names)
 
 
 def get(run: str, folder: "str | os.PathLike[str]", out: "str | os.PathLike[str] | None") -> list[Path]:

@@ -10,6 +10,7 @@ so the three are iterated until they agree. A figure that is not positive is lef
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -19,12 +20,8 @@ from ane_sweep.machine.calibrated import Row
 
 _ROUNDS = 50
 _UNITS = {
-    "dispatch_ms": "ms",
-    "fp16_tflops": "TFLOP/s",
-    "weight_gbs": "GB/s",
-    "palette4_gbs": "GB/s of fp16",
-    "chunk_ms": "ms",
-}
+    "dispatch_ms": "ms", "fp16_tflops": "TFLOP/s", "weight_gbs": "GB/s", "palette4_gbs": "GB/s of fp16", "chunk_ms": "ms",
+}  # fmt: skip
 _RAN = ("ok", "degraded")
 
 
@@ -46,57 +43,41 @@ class CalibrationRows:
 def derive_rows(records: Sequence[Record], chip: str, source: str) -> CalibrationRows:
     """Return the figures of one run of the probes, in their order."""
     by_name = {probe.name: record for probe, record in zip(list_probes(), records)}
-    made = CalibrationRows()
-    taker = _RowCollector(by_name, chip, source, made)
+    taker = _RowCollector(records=by_name, chip=chip, source=source)
     _neural_engine(taker)
     for unit, units in (("cpu", "cpu_only"), ("gpu", "cpu_and_gpu")):
         _other_unit(taker, unit, units)
     _form_ratios(taker)
     _planned_shares(taker)
-    return made
+    return CalibrationRows(taker.rows, taker.missing)
 
 
-@dataclass
-class _RowCollector:
+@dataclass(kw_only=True)
+class _RowCollector(CalibrationRows):
     records: Mapping[str, Record]
     chip: str
     source: str
-    made: CalibrationRows
 
     def ms(self, probe: str, *names: str) -> float | None:
         """Return the median of a probe; or None if it did not run, with a sentence for each figure that needs it."""
         record = self.records.get(probe)
         if record is None or record.status.value not in _RAN:
             why = "is not in that run" if record is None else f"{record.status.value}: {record.reason}"
-            self.made.missing += [f"{name}: probe {probe} {why}" for name in names]
+            self.missing += [f"{name}: probe {probe} {why}" for name in names]
             return None
         value = record.value("latency_median_ms")
         return float(value) if value else None
 
-    def add(
-        self,
-        quantity: str,
-        value: float | None,
-        units: str,
-        probe: str,
-        kind: str = "measured",
-        unit: str | None = None,
-    ) -> None:
+    def add(self, quantity: str, value: float | None, units: str, probe: str, kind: str = "measured") -> None:
         if value is None or value < 0 or (value == 0 and kind == "measured"):
-            self.made.missing.append(f"{quantity} ({units}): the time of probe {probe} beside the others gives none")
+            self.missing.append(f"{quantity} ({units}): the time of probe {probe} beside the others gives none")
             return
-        record = self.records[probe]
-        build, taken, unit = str(record.host.get("os_build") or ""), _date_of(record), unit or _UNITS.get(quantity, "1")
-        self.made.rows.append(
-            Row(self.chip, units, quantity, round(value, 6), unit, kind, self.source, probe, build, taken)
-        )
-
-
-def _date_of(record: Record) -> str:
-    try:
-        return datetime.strptime(record.sweep[:8], "%Y%m%d").date().isoformat()
-    except ValueError:
-        return ""
+        record, taken = self.records[probe], ""
+        with suppress(ValueError):
+            taken = datetime.strptime(record.sweep[:8], "%Y%m%d").date().isoformat()
+        build, unit = str(record.host.get("os_build") or ""), _UNITS.get(quantity, "1")
+        row = Row(self.chip, units, quantity, round(value, 6), unit, kind, self.source, probe, build, taken)
+        self.rows.append(row)
 
 
 def flop_per_call(record: Record) -> float:
@@ -124,7 +105,8 @@ def _neural_engine(taker: _RowCollector) -> None:
     taker.add("weight_gbs", _scale(rates.weights, 1e-6), "cpu_and_ne", "weights")
     if (packed := taker.ms("palettes", "palette4_gbs")) is not None:
         bytes_there = 2.0 * count_parameters(records["palettes"])
-        taker.add("palette4_gbs", _scale(_divide(bytes_there, packed - rates.dispatch), 1e-6), "cpu_and_ne", "palettes")
+        rate = _divide(bytes_there, packed - rates.dispatch)
+        taker.add("palette4_gbs", _scale(rate, 1e-6), "cpu_and_ne", "palettes")
     if (cut := taker.ms("chunks", "chunk_ms")) is not None:
         more = int(records["chunks"].cell["chunks"]) - 1
         taker.add("chunk_ms", (cut - large) / more if more else None, "cpu_and_ne", "chunks")
@@ -177,7 +159,7 @@ def _planned_shares(taker: _RowCollector) -> None:
     for probe in ("choice_small", "choice_products", "small_encoder", "sum_16384", "sum_16640"):
         record = taker.records.get(probe)
         if record is None or (entry := next(record.placed("planned"), None)) is None or not entry.ops.total:
-            taker.made.missing.append(f"{probe}: Core ML's plan is not in its record")
+            taker.missing.append(f"{probe}: Core ML's plan is not in its record")
             continue
         units = str(record.cell["compute_units"])
         for name, count in (("cpu", entry.ops.cpu), ("gpu", entry.ops.gpu), ("ane", entry.ops.ane)):

@@ -6,8 +6,6 @@ from functools import cache
 from pathlib import Path
 
 from ane_sweep.bridge.cell import Cell
-from ane_sweep.planner import config
-from ane_sweep.planner.matrix import Request
 from ane_sweep.terminal import count
 
 SWEEP, TINY = "calibrate", "calibrate_tiny"
@@ -35,11 +33,6 @@ def sweep_words(chip: str | None, tiny: bool, more: list[str]) -> list[str]:
     """Return the words of a sweep of all probes on Core ML, with predictions for `chip`, or for the default chips."""
     chips = [] if chip is None else [f"chips=[{chip}]"]
     return ["-m", f"+sweep={TINY if tiny else SWEEP}", "runtime=coreml", *chips, *more]
-
-
-def load_request(words: list[str]) -> Request:
-    """Compose the sweep's cells. Raises ConfigError."""
-    return config.load(words)
 
 
 def describe_cell(cell: Cell) -> str:

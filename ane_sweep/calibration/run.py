@@ -10,6 +10,7 @@ from ane_sweep.calibration import figures, probes
 from ane_sweep.errors import ConfigError
 from ane_sweep.machine import apple, calibrated, host, stand_in
 from ane_sweep.placement import chips
+from ane_sweep.planner import config
 from ane_sweep.store import runs
 
 
@@ -49,7 +50,7 @@ def calibrate(out: Path, tiny: bool, more: list[str]) -> Calibration:
             f"calibrate run measures this machine's Core ML, which {reason}; `ane-sweep calibrate` says what it would measure"
         )
     words = words_for_host(tiny, more)
-    request = probes.load_request(words)
+    request = config.load(words)
     if len(request.cells) != len(probes.list_probes()):
         raise ConfigError(
             f"these words make {len(request.cells)} cells of {len(probes.list_probes())} probes: leave the axes as they are"

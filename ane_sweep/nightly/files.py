@@ -7,7 +7,6 @@ import plistlib
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,12 +112,7 @@ jobs:
     return {f"{LABEL}.yml": text}
 
 
-KINDS: Mapping[str, Callable[[Job], dict[str, str]]] = {
-    "systemd": systemd,
-    "launchd": launchd,
-    "cron": cron,
-    "github": github,
-}
+KINDS = {"systemd": systemd, "launchd": launchd, "cron": cron, "github": github}
 NEXT = {
     "systemd": "copy both to ~/.config/systemd/user/, then: systemctl --user enable --now {label}.timer; "
     "loginctl enable-linger keeps it running when you are logged out",

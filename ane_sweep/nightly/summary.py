@@ -62,13 +62,17 @@ def text(night: Night) -> str:
         if compared.only_b:
             lines += [f"{_cells(compared.only_b)} without a good night to be compared with: {_few(compared.only_b)}."]
         if night.untested:
-            lines += [
-                f"{_cells(night.untested)} not tested: the last good night stays the level that they are held against."
-            ]
+            level = "the last good night stays the level that they are held against"
+            lines += [f"{_cells(night.untested)} not tested: {level}."]
         lines += show.still_possible(compared)
         lines += [f"- differs from the good nights: {markdown(mark)}" for mark in compared.marks]
         lines += _changes(compared)
-    lines += _broken(night.failing)
+    if reasons := Counter(f"{record.status.value}: {record.reason}" for record in night.failing):
+        lines += [
+            "",
+            "**not working** (tonight is no level for them; nights end with exit code 1 until they work again)",
+        ]
+        lines += [f"- {count(n, 'cell')} {markdown(reason)}" for reason, n in reasons.most_common(SHOWN)]
     lines += ["", f"Whole: `ane-sweep report {stamp}`; changes: `ane-sweep compare good {stamp}`."]
     if night.regressed or night.untested:
         lines += [f"If that is how it should be from now on: `ane-sweep nightly accept {stamp}`."]
@@ -79,12 +83,10 @@ def text(night: Night) -> str:
 
 def headline(night: Night) -> str:
     """Return the verdict: failures first, then the result of the comparison."""
-    parts = [f"{len(night.failing)} of {_cells(night.records)} not working"] if night.failing else []
+    failing = f"{len(night.failing)} of {_cells(night.records)} not working; " if night.failing else ""
     if night.doubt:
-        parts.append(f"not compared with the good nights: {night.doubt}")
-    else:
-        parts.append(show.verdict(night.compared) if night.compared else "no good night to compare with yet")
-    return "; ".join(parts)
+        return f"{failing}not compared with the good nights: {night.doubt}"
+    return failing + (show.verdict(night.compared) if night.compared else "no good night to compare with yet")
 
 
 def write(out: Path, stamp: str, said: str) -> Path:
@@ -99,21 +101,14 @@ def write(out: Path, stamp: str, said: str) -> Path:
 def _changes(compared: Comparison) -> list[str]:
     lines = []
     for name in BUCKETS:
-        changes = compared.bucket(name)
-        if name == "timing untested" and changes:
-            lines += ["", f"**{name}: {len(changes)}** (too few processes prove nothing; latency.repeats=8)"]
-        elif changes:
-            lines += ["", f"**{name}: {len(changes)}**"]
+        changes, untested = compared.bucket(name), name == "timing untested"
+        if changes:
+            why = " (too few processes prove nothing; latency.repeats=8)" if untested else ""
+            lines += ["", f"**{name}: {len(changes)}**{why}"]
+        if changes and not untested:
             lines += [f"- {markdown(f'{change.cell}: {change.text}')}" for change in changes[:SHOWN]]
             lines += [f"- ... {len(changes) - SHOWN} more"] if len(changes) > SHOWN else []
     return lines
-
-
-def _broken(failing: list[Record]) -> list[str]:
-    reasons = Counter(f"{record.status.value}: {record.reason}" for record in failing)
-    lines = [f"- {count(n, 'cell')} {markdown(reason)}" for reason, n in reasons.most_common(SHOWN)]
-    told = "**not working** (tonight is no level for them; nights end with exit code 1 until they work again)"
-    return ["", told, *lines] if lines else []
 
 
 def _cells(things: Sized) -> str:

@@ -34,9 +34,8 @@ EXITS = {"sweep": SWEEP_EXITS, "plan": {BAD_CONFIGURATION: "a wrong word, or all
 
 def grammar(verb: str = "sweep") -> Parser:
     """Return the parser of a verb that takes a matrix; its overrides follow Hydra's grammar (compose.py)."""
-    usage = "[-m] [KEY=VALUE[,VALUE...]]... [+sweep=NAME] [--json] [--config-dir DIR]"
-    name = "" if verb == "sweep" else verb
-    parser = Parser(name, usage, WHAT[verb], EXAMPLES[verb], EXITS[verb])
+    usage = f"{'' if verb == 'sweep' else f'{verb} '}[-m] [KEY=VALUE[,VALUE...]]... [+sweep=NAME] [--json] [--config-dir DIR]"
+    parser = Parser(usage, WHAT[verb], EXAMPLES[verb], EXITS[verb])
     parser.add_argument(
         "overrides", nargs="*", metavar="KEY=VALUE", help="`ane-sweep help keys`; +KEY adds one, ~KEY removes one"
     )

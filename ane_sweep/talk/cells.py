@@ -36,13 +36,8 @@ class Partner:
     weights: str
 
     def to_dict(self) -> dict[str, object]:
-        """Return the cell for --json."""
-        return {
-            "name": self.name,
-            "weights": self.weights,
-            "runtime": self.params["runtime"],
-            "cell": self.cell.as_dict(),
-        }
+        runtime = self.params["runtime"]
+        return {"name": self.name, "weights": self.weights, "runtime": runtime, "cell": self.cell.as_dict()}
 
 
 @dataclass(frozen=True)
@@ -93,8 +88,13 @@ def prepare_partners(
         plan = plan_for(chosen_request, store, out)
         if plan.refused:
             raise ConfigError(list(dict.fromkeys(plan.refused.values())))
-        if tokenizer is None:
-            _check_tokenizers(plan)
+        for cell in plan.cells if tokenizer is None else ():
+            source = plan.sources[cell.key]
+            if source.tokenizer is None and source.kind != "random":  # random weights take bytes for tokens
+                raise ConfigError(
+                    f"model={cell.model}: {source.source} has no tokenizer (tokenizer.json, or vocab.txt, or vocab.json and "
+                    "merges.txt); tokenizer=FOLDER takes one from another place"
+                )
         folder = store.scratch("talk")
         packages = [_packages_of_run(one, plan, store) for one in chosen]
         outcomes = _prepare(plan, chosen, store, request.settings, folder)
@@ -113,17 +113,6 @@ def check_kind(cell: Cell, verb: str) -> None:
             "head=last gives logits of the window's last position alone, which is padding until the window is full; use "
             "head=all, or cache=stateful"
         )
-
-
-def _check_tokenizers(plan: Plan) -> None:
-    """Raise ConfigError if a checkpoint has no tokenizer; random weights take bytes for tokens."""
-    for cell in plan.cells:
-        source = plan.sources[cell.key]
-        if source.tokenizer is None and source.kind != "random":
-            raise ConfigError(
-                f"model={cell.model}: {source.source} has no tokenizer (tokenizer.json, or vocab.txt, or vocab.json and "
-                "merges.txt); tokenizer=FOLDER takes one from another place"
-            )
 
 
 def _check_spelling(matrix: Sequence[str], own: Sequence[str]) -> None:
@@ -170,8 +159,7 @@ def _program_roles(score: Task) -> dict[str, str]:
 
 
 def _tasks_by_stage(plan: Plan, cell: Cell) -> dict[str, Task]:
-    """Return the cell's tasks by stage."""
-    return {task.stage: task for key in plan.chains[cell.key] for task in (plan.tasks[key],)}
+    return {plan.tasks[key].stage: plan.tasks[key] for key in plan.chains[cell.key]}
 
 
 def _list_needed(plan: Plan, one: _Chosen) -> list[str]:
@@ -182,9 +170,8 @@ def _list_needed(plan: Plan, one: _Chosen) -> list[str]:
         roots += _program_roles(parts["score"]).values()
     needed: set[str] = set()
     while roots:
-        key = roots.pop()
-        needed.add(key)
-        roots += [other for other in plan.tasks[key].inputs.values() if other not in needed]
+        needed.add(key := roots.pop())
+        roots += set(plan.tasks[key].inputs.values()) - needed
     return [key for key in plan.tasks if key in needed]
 
 

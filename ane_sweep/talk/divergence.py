@@ -2,9 +2,10 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+
+from ane_sweep.talk.session import Event
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Divergence:
         return asdict(self)
 
 
-def find_divergence(a: dict[str, Any], b: dict[str, Any], logits: tuple[Path, Path]) -> Divergence:
+def find_divergence(a: Event, b: Event, logits: tuple[Path, Path]) -> Divergence:
     """Compare two samples of a session (`ids`, `pieces`: each id's text) and the files of their logits."""
     rows = [np.load(path, mmap_mode="r") for path in logits]
     ids = [a["ids"], b["ids"]]
@@ -52,7 +53,6 @@ def find_divergence(a: dict[str, Any], b: dict[str, Any], logits: tuple[Path, Pa
 
 
 def describe_divergence(found: Divergence) -> str:
-    """Return the divergence as a sentence."""
     most = f"logits differ by at most {found.differ_most:.3g} until then"
     if found.a is None or found.b is None:
         return f"A and B made the same {found.same} tokens; their logits differ by at most {found.differ_most:.3g}"

@@ -7,12 +7,63 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TypedDict
 
 from ane_sweep.bridge.task import Limits, TaskRequest, TaskResult
 from ane_sweep.errors import AneSweepError, StageError
 from ane_sweep.machine.memory import memory_budget
 from ane_sweep.runner import children, isolate
+
+
+class TokenTimes(TypedDict):
+    """Milliseconds of a token."""
+
+    tokenizer: float
+    model: float
+    sampling: float
+    total: float
+
+
+class WritingTimes(TypedDict):
+    """Times of a text that a decoder wrote; `steady_ms` is the median after the first token."""
+
+    tokens: int
+    seconds: float
+    first_ms: TokenTimes
+    steady_ms: TokenTimes | None
+
+
+class Event(TypedDict, total=False):
+    """One message of a worker: `event` is its name, and each of worker/stages' generate and classify lists its own fields."""
+
+    event: str
+    reason: str
+    tokenizer: str
+    load_ms: float
+    realised: dict[str, object]
+    tokens: int
+    sample: int
+    text: str
+    ids: list[int]
+    pieces: list[str]
+    stopped: str
+    timing: WritingTimes
+    number: int
+    cut: bool
+    tokenizer_ms: float
+    model_ms: float
+    label: str
+    probability: float
+    count: int
+    distinct: int
+    total_s: float
+    per_s: float
+    first_ms: float
+    median_ms: float
+    p90_ms: float
+    tokenizer_median_ms: float
+    idle_s: float
+    after_idle_ms: float | None
 
 
 class Session:
@@ -22,7 +73,7 @@ class Session:
     reaches the reading thread. Leaving the session ends the worker, and an exception ends it at once.
     """
 
-    def __init__(self, stage: str, params: dict[str, Any], inputs: dict[str, Path], folder: Path):
+    def __init__(self, stage: str, params: dict[str, object], inputs: dict[str, Path], folder: Path):
         (folder / "out").mkdir(parents=True)
         self.out, self._children = folder / "out", children.Children()
         ours, theirs = socket.socketpair()
@@ -30,7 +81,7 @@ class Session:
         self._pool = ThreadPoolExecutor(1)
         task = TaskRequest(stage, stage, params, inputs, self.out, folder / "tmp", Limits(memory_budget(None)))
         self._ended: Future[TaskResult] = self._pool.submit(self._run, task, folder, theirs)
-        self.ready: dict[str, Any] = {}
+        self.ready = Event()
 
     def _run(self, task: TaskRequest, folder: Path, theirs: socket.socket) -> TaskResult:
         number = theirs.fileno()
@@ -58,7 +109,7 @@ class Session:
         self._pool.shutdown(wait=True)
         self._ours.close()
 
-    def ask(self, **request: object) -> Iterator[dict[str, Any]]:
+    def ask(self, **request: object) -> Iterator[Event]:
         """Send a request and yield its answer by events. Raises AneSweepError if refused, StageError if the worker ends."""
         try:
             self._ours.sendall((json.dumps(request) + "\n").encode("ascii"))
@@ -67,12 +118,12 @@ class Session:
         while (event := self._read_answer())["event"] != "done":
             yield event
 
-    def _read_answer(self) -> dict[str, Any]:
+    def _read_answer(self) -> Event:
         """Read one event. Raises AneSweepError for a refusal, StageError if the worker has ended."""
         line = self._lines.readline()
         if not line.endswith("\n"):
             raise self._explain_end()
-        event: dict[str, Any] = json.loads(line)
+        event: Event = json.loads(line)
         if event["event"] == "refused":
             raise AneSweepError(event["reason"])
         return event

@@ -16,18 +16,16 @@ _HERE = Path(__file__).parent
 
 def names() -> list[str]:
     """Return all verbs, sorted."""
-    return sorted(stem.rstrip("_") for stem in _stems())
+    return sorted(_stems())
 
 
 def find(verb: str) -> Callable[[list[str]], int]:
     """Return a verb's function and import its module alone, so that each verb starts at once."""
-    module = _module(verb)
-    found: Callable[[list[str]], int] = getattr(module, module.__name__.rpartition(".")[2])
+    found: Callable[[list[str]], int] = getattr(_module(verb), _stems()[verb])
     return found
 
 
 def interruption_message(verb: str) -> str:
-    """Return the message of an interrupted verb."""
     return str(getattr(_module(verb), "STOPPED", EXIT_CODES[INTERRUPTED]))
 
 
@@ -39,19 +37,18 @@ def lines() -> list[str]:
 def summaries() -> dict[str, tuple[str, str]]:
     """Return {verb: (an example of its words, its purpose)}."""
     found = {}
-    for stem in sorted(_stems()):
+    for verb, stem in sorted(_stems().items()):
         path = next(path for path in (_HERE / f"{stem}.py", _HERE / stem / "__init__.py") if path.exists())
         words, _, what = path.read_text(encoding="utf-8").partition("\n")[0].strip('"`').partition("`: ")
-        found[stem.rstrip("_")] = (words, what)
+        found[verb] = (words, what)
     return found
 
 
 def _module(verb: str) -> ModuleType:
-    stem = next(stem for stem in _stems() if stem.rstrip("_") == verb)
-    return import_module(f"{__name__}.{stem}")
+    return import_module(f"{__name__}.{_stems()[verb]}")
 
 
-def _stems() -> list[str]:
-    """Return the names of this folder's modules and packages that are no helpers."""
+def _stems() -> dict[str, str]:
+    """Return the modules and packages of this folder that are no helpers, by their verbs."""
     modules = [path.stem for path in _HERE.glob("*.py")] + [path.parent.name for path in _HERE.glob("*/__init__.py")]
-    return [stem for stem in modules if not stem.startswith("_")]
+    return {stem.rstrip("_"): stem for stem in modules if not stem.startswith("_")}

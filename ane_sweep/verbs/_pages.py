@@ -1,8 +1,14 @@
 """The first pages for a new user: that of a bare `ane-sweep`, and its short help. The module imports next to nothing,
-so that both are there as soon as Python is; tests hold the defaults against conf/config.yaml."""
+so that both are there as soon as Python is; tests hold the defaults against conf/config.yaml. And the request that the
+words of a verb make, for all verbs that take a matrix."""
+
+from typing import TYPE_CHECKING
 
 from ane_sweep import verbs
-from ane_sweep.terminal import SWEEP_EXITS
+from ane_sweep.terminal import SWEEP_EXITS, asks_help
+
+if TYPE_CHECKING:
+    from ane_sweep.planner.matrix import Request
 
 START = """ane-sweep runs a matrix of Core ML experiments: every cell is converted, cut, run,
 scored and logged.
@@ -69,3 +75,18 @@ def everyday() -> list[str]:
         f"  {key:<16} {what} ({'null' if default is None else default})".rstrip() for key, what, default in EVERYDAY
     ]
     return ["everyday keys, with their defaults (`ane-sweep help keys` has all):", *rows]
+
+
+def read_request(args: list[str], verb: str) -> "Request | None":
+    """Return the request that the words make; None if they only ask for help, or for Hydra's own information."""
+    if asks_help(args):
+        if verb == "sweep":
+            print(short())
+        else:
+            from ane_sweep.planner import help
+
+            print(help.grammar(verb).format_help(), *everyday(), sep="\n")
+        return None
+    from ane_sweep.planner import config
+
+    return None if config.pass_to_hydra(args) else config.load(args)

@@ -5,30 +5,27 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ane_sweep.errors import ConfigError
+from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.folders import user_path
 from ane_sweep.machine import stand_in
-from ane_sweep.outward import escape_controls
-from ane_sweep.terminal import say
+from ane_sweep.terminal import NOT_ALL_OK, say
 from ane_sweep.words import Parser
 
 if TYPE_CHECKING:
     from ane_sweep.talk.cells import Partner
+    from ane_sweep.talk.session import Session
 
 MOST_BYTES = 50_000_000  # of a file: it is read whole
 
 
 def add_shared_words(parser: Parser, what: str) -> None:
-    """Add the words that both verbs have."""
-    parser.add_argument(
-        "runs", nargs="*", metavar="RUN", help="a run's name, or last, with :axis=value,... for one of its cells"
-    )
+    parser.add("runs RUN", "a run's name, or last, with :axis=value,... for one of its cells", nargs="*")
     parser.matrix()
     parser.outputs()
-    parser.key("file", "FILE", f"{what} of a UTF-8 file (default: standard input)", user_path)
-    parser.key("tokenizer", "FOLDER", "another than the checkpoint's own: a folder with tokenizer.json", _tokenizer)
+    parser.add("file=FILE", f"{what} of a UTF-8 file (default: standard input)", user_path)
+    parser.add("tokenizer=FOLDER", "another than the checkpoint's own: a folder with tokenizer.json", _tokenizer)
 
 
 def _tokenizer(text: str) -> str:
@@ -38,36 +35,54 @@ def _tokenizer(text: str) -> str:
     return str(folder)
 
 
-def make_whole_number_parser(least: int, most: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and len(text) < 12 and least <= int(text) <= most):
-            raise ValueError(f"a whole number from {least} to {most:,}")
-        return int(text)
+def talk_to_cells(
+    verb: str, parser: Parser, given: argparse.Namespace, talk: "Callable[[list[Partner], Path], int]"
+) -> int:
+    """Return the exit code of `talk`, which gets the cells that answer and the session's folder.
 
-    return read
+    Output of their preparation goes to standard error.
+    """
+    from ane_sweep.talk import cells
+
+    count = 2 if given.compare else 1
+    try:
+        with ExitStack() as held:
+            with redirect_stdout(sys.stderr):
+                opened = cells.prepare_partners(
+                    verb, given.runs, given.matrix, list(parser.keys), given.out, count, given.tokenizer
+                )
+                partners, folder = held.enter_context(opened)
+            return talk(partners, folder)
+    except StageError as error:
+        say(f"error: {error}")
+        return NOT_ALL_OK
 
 
 @contextmanager
-def partners(verb: str, given: argparse.Namespace, own: list[str], many: int) -> "Iterator[tuple[list[Partner], Path]]":
-    """Yield the cells that answer and the session's folder; output of their preparation goes to standard error."""
-    from ane_sweep.talk import cells
+def open_session(
+    verb: str, partner: "Partner", folder: Path, given: argparse.Namespace, how: str = ""
+) -> "Iterator[Session]":
+    """Yield a session; without --json, print the name, weights, tokenizer and load time of the cell that answers."""
+    from ane_sweep.talk.session import Session
 
-    with ExitStack() as held:
-        with redirect_stdout(sys.stderr):
-            opened = cells.prepare_partners(verb, given.runs, given.matrix, own, given.out, many, given.tokenizer)
-            found = held.enter_context(opened)
-        yield found
+    with Session(verb, partner.params, partner.inputs, folder) as session:
+        if not given.json:
+            side, ready = f"{folder.name.upper()}  " if given.compare else "", session.ready
+            say(
+                f"{side}{partner.name}; weights {partner.weights}; tokenizer: {ready['tokenizer']}; loaded in "
+                f"{ready['load_ms']:.0f} ms (measured){how}"
+            )
+            if script := stand_in.active():
+                say(f"doubt: the stand-in {script.label()} answers for Core ML: no text and no figure is of a device")
+        yield session
 
 
-def introduce_partner(partner: "Partner", ready: dict[str, Any], *more: str) -> None:
-    """Print the name, weights, tokenizer and load time of the cell that answers."""
-    side = f"{more[1]}  " if len(more) > 1 else ""
-    say(
-        f"{side}{partner.name}; weights {partner.weights}; tokenizer: {ready['tokenizer']}; loaded in "
-        f"{ready['load_ms']:.0f} ms (measured)" + (f"; {more[0]}" if more and more[0] else "")
-    )
-    if script := stand_in.active():
-        say(f"doubt: the stand-in {script.label()} answers for Core ML: no text and no figure is of a device")
+def describe_side(partner: "Partner", session: "Session") -> dict[str, object]:
+    """Return the cell and its worker for --json."""
+    ready = session.ready
+    return {
+        "cell": partner.to_dict(), "tokenizer": ready["tokenizer"], "load_ms": ready["load_ms"], "realised": ready["realised"],
+    }  # fmt: skip
 
 
 def one_text(given: argparse.Namespace, key: str) -> str | None:
@@ -81,12 +96,21 @@ def one_text(given: argparse.Namespace, key: str) -> str | None:
     if word is not None and given.file is not None:
         raise ConfigError(f"{key}= and file=: give one of them")
     if word is not None:
-        return not_empty(utf8(word.encode("utf-8", "surrogateescape"), f"{key}="), f"{key}=")
-    if given.file is not None:
-        return not_empty(read(given.file), f"file={given.file}")
-    if sys.stdin is None or sys.stdin.isatty():
+        text, where = utf8(word.encode("utf-8", "surrogateescape"), f"{key}="), f"{key}="
+    elif given.file is not None:
+        text, where = read(given.file), f"file={given.file}"
+    elif sys.stdin is None or sys.stdin.isatty():
+        if given.json or given.compare:
+            first, second = ("file", "text") if key == "text" else ("prompt", "file")
+            raise ConfigError(
+                f"{first}= is missing: on a terminal, --json and --compare take it, or {second}=, as a word"
+            )
         return None
-    return not_empty(utf8(sys.stdin.buffer.read(MOST_BYTES + 1), "standard input"), "standard input")
+    else:
+        text, where = utf8(sys.stdin.buffer.read(MOST_BYTES + 1), "standard input"), "standard input"
+    if not text:
+        raise ConfigError(f"{where} is empty: there is nothing to begin with")
+    return text
 
 
 def read(path: Path) -> str:
@@ -115,12 +139,6 @@ def utf8(raw: bytes, where: str) -> str:
     return text.replace("\r\n", "\n").removesuffix("\n")
 
 
-def not_empty(text: str, where: str) -> str:
-    if not text:
-        raise ConfigError(f"{where} is empty: there is nothing to begin with")
-    return text
-
-
 def read_typed_lines(what: str) -> Iterator[str]:
     """Yield each line that the user types, until Ctrl-D."""
     say(f"{what} (Ctrl-D ends):")
@@ -135,9 +153,3 @@ def read_typed_lines(what: str) -> Iterator[str]:
             continue
         if line.strip():
             yield line
-
-
-def plain(text: str, wide: int = 60) -> str:
-    """Return a text as one line, cut to `wide` characters."""
-    text = escape_controls(" ".join(text.split()))
-    return text if len(text) <= wide else text[: wide - 3] + "..."

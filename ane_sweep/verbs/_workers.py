@@ -2,14 +2,13 @@
 limits, and put a complete result in place or none.
 """
 
+import argparse
 import os
-import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ane_sweep import installed
 from ane_sweep.bridge import disk
@@ -21,27 +20,27 @@ from ane_sweep.machine import memory
 from ane_sweep.mil import chunker, compiled
 from ane_sweep.planner import packages
 from ane_sweep.runner import isolate
-from ane_sweep.terminal import NOT_ALL_OK, OK, format_path, say, tell
+from ane_sweep.terminal import NOT_ALL_OK, format_path, print_result, say
 from ane_sweep.words import Parser
 
 SMALL_BYTES = 60_000_000  # a package up to this is also run, and what was made of it compared
 INPUTS = 2  # on so many
-_PARTS = "chunk_*.mlpackage"
+Result = tuple[list[str], dict[str, object]]  # lines of text, and the object of --json
 
 
 def add_shared_options(parser: Parser, what: str) -> None:
-    """Add the words that both verbs have."""
-    parser.add_argument("-o", "--output", metavar="PATH", help=what)
-    parser.add_argument(
-        "--force", action="store_true", help="replace what an earlier call left there (default: refuse)"
-    )
+    parser.add("-o, --output PATH", what)
+    parser.add("--force", "replace what an earlier call left there (default: refuse)")
 
 
-def parse_target(given: str | None, verb: str) -> Path:
-    """Return the absolute path of -o. Raises ConfigError if it is missing."""
-    if given is None:
+def parse_target(given: argparse.Namespace, verb: str, is_package: bool, problem: str) -> Path:
+    """Return the absolute path of -o. Raises ConfigError if it is missing, or has the name of the other form of result."""
+    if given.output is None:
         raise ConfigError(f"{verb}: -o PATH is missing: where to write; `ane-sweep {verb} --help`")
-    return user_path(given).absolute()
+    target = user_path(given.output).absolute()
+    if (target.suffix == ".mlpackage") is not is_package:
+        raise ConfigError(f"-o {given.output}: {problem}")
+    return target
 
 
 @dataclass
@@ -49,15 +48,15 @@ class Bench:
     """The workplace of the stages: a folder next to the target, deleted at the end."""
 
     package: Path
-    known: dict[str, Any]
+    known: dict[str, object]
     folder: Path
 
-    def stage(self, name: str, params: dict[str, Any], inputs: dict[str, Path]) -> tuple[TaskResult, Path]:
+    def stage(self, name: str, params: Mapping[str, object], inputs: dict[str, Path]) -> tuple[TaskResult, Path]:
         """Run a stage and return (its result, the folder of its files). Raises StageError with its reason."""
         place = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
         (place / "out").mkdir()
         limits = Limits(memory.memory_budget(None))
-        task = TaskRequest(name, name, params, inputs, place / "out", place / "tmp", limits)
+        task = TaskRequest(name, name, dict(params), inputs, place / "out", place / "tmp", limits)
         result = isolate.run_task(task, place, timeout_s=ALL[name].timeout_s, watch_memory=True)
         if result.status != "ok":
             raise StageError(f"{self.package}: {name}: {result.reason}")
@@ -73,8 +72,12 @@ class Bench:
         return folder
 
     @property
-    def model(self) -> dict[str, Any]:
+    def model(self) -> dict[str, object]:
         return {"family": "package", "task": "tensors", "arch": {**self.known, "inputs": None, "packages": {}}}
+
+    @property
+    def is_small(self) -> bool:
+        return size_of(self.package) <= SMALL_BYTES
 
     def reference(self) -> Path:
         """Return the folder of the model's fp32 outputs on seeded inputs."""
@@ -118,25 +121,32 @@ def open_bench(text: str, target: Path) -> Iterator[Bench]:
         disk.remove_tree(folder)
 
 
-def check_target(target: Path, force: bool) -> None:
-    """Raise ConfigError if the target exists; with --force, only if no such call has written it."""
-    if not os.path.lexists(target):
-        return
-    ours = target.is_dir() and not target.is_symlink() and _made_here(target)
-    if not ours:
-        raise ConfigError(
-            f"-o {format_path(target)}: is there, and is nothing that this verb makes; give another place"
-        )
-    if not force and any(target.iterdir()):
-        raise ConfigError(f"-o {format_path(target)}: is there already; give another place, or --force")
+def write_result(given: argparse.Namespace, target: Path, work: "Callable[[Bench], Result]") -> int:
+    """Run `work` on the package, print its result and return the exit code. If a worker fails, no file is written.
+
+    Raises ConfigError if the target exists; with --force, only if no such call has written it.
+    """
+    if os.path.lexists(target):
+        place = f"-o {format_path(target)}"
+        if not target.is_dir() or target.is_symlink() or not _made_here(target):
+            raise ConfigError(f"{place}: is there, and is nothing that this verb makes; give another place")
+        if not given.force and any(target.iterdir()):
+            raise ConfigError(f"{place}: is there already; give another place, or --force")
+    with open_bench(given.model, target) as bench:
+        try:
+            lines, content = work(bench)
+        except StageError as error:
+            say(f"error: {error}", "nothing was written")
+            return NOT_ALL_OK
+    return print_result(given.json, "\n".join(lines), **content)
 
 
 def _made_here(target: Path) -> bool:
     """Return True for a package, or for a folder of chunks and nothing else."""
     if target.suffix == ".mlpackage":
         return (target / "Manifest.json").is_file()
-    held = {path.name for path in target.iterdir()}
-    return held <= {*(path.name for path in target.glob(_PARTS)), "model.mlpackage"}
+    chunks = {path.name for path in target.glob("chunk_*.mlpackage")}
+    return {path.name for path in target.iterdir()} <= {*chunks, "model.mlpackage"}
 
 
 def put_in_place(made: Path, target: Path, bench: Bench) -> None:
@@ -153,30 +163,3 @@ def put_in_place(made: Path, target: Path, bench: Bench) -> None:
 
 def size_of(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-
-
-def report_failure(error: StageError) -> int:
-    """Print the error of a worker and return the exit code; no file was written."""
-    say(f"error: {error}", "nothing was written")
-    return NOT_ALL_OK
-
-
-def print_result(found: dict[str, Any], lines: list[str], as_json: bool) -> int:
-    if as_json:
-        tell(**found)
-    else:
-        print("\n".join(lines))
-    return OK
-
-
-def clean(folder: Path) -> None:
-    """Delete all files of a stage but packages."""
-    for path in folder.iterdir():
-        if path.suffix != ".mlpackage":
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-__all__ = [
-    "SMALL_BYTES", "Bench", "add_shared_options", "check_target", "clean", "open_bench", "parse_target", "print_result",
-    "put_in_place", "report_failure", "size_of",
-]  # fmt: skip

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ane_sweep.folders import outputs_folder
 from ane_sweep.terminal import AGAIN, IN_DOUBT, INTERRUPTED, NOT_ALL_OK, OK, asks_help, tell
-from ane_sweep.verbs._matrix import requested
+from ane_sweep.verbs._pages import read_request
 from ane_sweep.words import Parser
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ STOPPED = AGAIN
 def best(args: list[str]) -> int:
     """Search the matrix. Raises ConfigError."""
     parser = Parser(
-        "best",
-        "[-m] KEY=VALUE... [FIGURE>=NUMBER] [FIGURE<=NUMBER] [minimise=FIGURE,...] [maximise=FIGURE,...] [--explain] [--json]",
+        "best [-m] KEY=VALUE... [FIGURE>=NUMBER] [FIGURE<=NUMBER] [minimise=FIGURE,...] [maximise=FIGURE,...] [--explain] [--json]",
         "The best cell of a matrix (of several objectives: those that no other beats) under limits, without running all of "
         "it: what breaks a limit is dropped as soon as that is known, the rest is timed in the order of its estimate, or "
         "as Optuna asks where nothing predicts, until no cell left can win. FIGURE: latency_ms, package_mb, psnr_db, "
@@ -31,7 +30,7 @@ def best(args: list[str]) -> int:
         "ane-sweep best -m model=minilm precision=fp16,p6,p4 chunks=1,2 'psnr_db>=40' 'package_mb<=25' minimise=latency_ms",
         {NOT_ALL_OK: "no cell fits", IN_DOUBT: "found, but its figures are in doubt", INTERRUPTED: STOPPED},
     )
-    parser.add_argument("--explain", action="store_true", help="what each axis bought")
+    parser.add("--explain", "what each axis bought")
     parser.json("goal, summary, how, best, words, trials, never", "text")
     flags = [word for word in args if word in ("--explain", "--json")]
     given = parser.read(["--help"] if asks_help(args) else flags)
@@ -67,5 +66,5 @@ def _compose_request(words: list[str]) -> "tuple[Request, Space | None] | None":
         asks_hydra = any(word.split("=")[0] in compose.HYDRA_FLAGS for word in words)
         if not asks_hydra and (space := free.space(words)) is not None:
             return run.first(space), space
-    request = requested(words, "best")
+    request = read_request(words, "best")
     return None if request is None else (request, None)

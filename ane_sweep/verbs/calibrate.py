@@ -7,11 +7,15 @@ import argparse
 import contextlib
 import sys
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from ane_sweep import tables
 from ane_sweep.errors import ConfigError
-from ane_sweep.terminal import AGAIN, OK, SWEEP_EXITS, count, format_path, tell
+from ane_sweep.terminal import AGAIN, SWEEP_EXITS, count, format_path, print_result, tell
 from ane_sweep.words import Parser
+
+if TYPE_CHECKING:
+    from ane_sweep.calibration.figures import CalibrationRows
 
 STOPPED = AGAIN
 
@@ -32,18 +36,15 @@ def calibrate(args: list[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser(
-        "calibrate",
-        "[plan | run | show [RUN]] [--tiny] [--json] [out=PATH] [-- OVERRIDES]",
+        "calibrate [plan | run | show [RUN]] [--tiny] [--json] [out=PATH] [-- OVERRIDES]",
         "What of a chip nobody has published, as single measurements. plan: which, why, and how long they take; run: all of them on this "
         "Mac, as one sweep, whose figures then stand in where the chip table has none, and whose bundle can be sent in; show: "
         "the figures of this machine, or of a run.",
         "ane-sweep calibrate run",
         SWEEP_EXITS,
     )
-    parser.add_argument("words", nargs="*", metavar="WORD", help="plan, run, or show [RUN] (default: plan)")
-    parser.add_argument(
-        "--tiny", action="store_true", help="the same probes with tiny nets: a trial of the way, nothing is kept"
-    )
+    parser.add("words WORD", "plan, run, or show [RUN] (default: plan)", nargs="*")
+    parser.add("--tiny", "the same probes with tiny nets: a trial of the way, nothing is kept")
     parser.json(
         "plan: probes, can_run, cells; run: chip, folder, rows, missing, kept, bundle; show: rows, missing", "text"
     )
@@ -54,23 +55,21 @@ def _parser() -> Parser:
 def _plan(given: argparse.Namespace, more: list[str]) -> int:
     from ane_sweep.calibration import probes, run
     from ane_sweep.machine import apple
+    from ane_sweep.planner import config
 
-    reason = apple.no_coreml()
-    request = probes.load_request(run.words_for_host(given.tiny, more))
-    cells = [probes.describe_cell(cell) for cell in request.cells]
-    listed = probes.list_probes()
-    if given.json:
-        held = [{**asdict(probe), "cell": cell} for probe, cell in zip(listed, cells)]
-        tell(probes=held, can_run=reason is None, reason=reason, words=run.words_for_host(given.tiny, more))
-        return OK
-    for probe, cell in zip(listed, cells):
-        print(f"{probe.name:<17} {probe.minutes} min  {probe.asks}")
-        print(f"{'':<24} because: {probe.why}")
-        print(f"{'':<24} by: {cell}")
+    reason, words, listed = apple.no_coreml(), run.words_for_host(given.tiny, more), probes.list_probes()
+    cells = [probes.describe_cell(cell) for cell in config.load(words).cells]
+    held = [{**asdict(probe), "cell": cell} for probe, cell in zip(listed, cells)]
+    lines = [
+        f"{probe.name:<17} {probe.minutes} min  {probe.asks}\n{'':<24} because: {probe.why}\n{'':<24} by: {cell}"
+        for probe, cell in zip(listed, cells)
+    ]
     minutes = sum(probe.minutes for probe in listed)
-    print(f"\n{count(len(listed), 'measurement')}, about {minutes} min together (a guess): ane-sweep calibrate run")
-    print(f"not on this host: Core ML {reason}" if reason else f"this machine: {run.find_chip()}")
-    return OK
+    lines.append(
+        f"\n{count(len(listed), 'measurement')}, about {minutes} min together (a guess): ane-sweep calibrate run"
+    )
+    lines.append(f"not on this host: Core ML {reason}" if reason else f"this machine: {run.find_chip()}")
+    return print_result(given.json, "\n".join(lines), probes=held, can_run=reason is None, reason=reason, words=words)
 
 
 def _run(given: argparse.Namespace, more: list[str]) -> int:
@@ -81,14 +80,8 @@ def _run(given: argparse.Namespace, more: list[str]) -> int:
     if given.json:
         tell(**made.to_dict())
         return made.code
-    _print(made.found)
-    print(
-        f"kept: {format_path(made.kept)}"
-        if made.kept
-        else "kept: nothing (a trial with tiny nets)"
-        if given.tiny
-        else "kept: nothing"
-    )
+    kept = format_path(made.kept) if made.kept else "nothing (a trial with tiny nets)" if given.tiny else "nothing"
+    print(*_describe_rows(made.found), f"kept: {kept}", sep="\n")
     print(f"to send in: {format_path(made.bundle)} (no names, no paths; `ane-sweep import` takes it in elsewhere)")
     return made.code
 
@@ -98,32 +91,17 @@ def _show(given: argparse.Namespace, name: str | None) -> int:
     from ane_sweep.machine import calibrated
 
     found = figures.CalibrationRows(calibrated.rows()) if name is None else run.read_run(given.out, name)
-    if given.json:
-        tell(rows=[asdict(row) for row in found.rows], missing=found.missing)
-    elif found.rows or found.missing:
-        _print(found)
-    else:
-        print(f"nothing was measured here yet ({calibrated.path()}): ane-sweep calibrate run, on a Mac")
-    return OK
+    nothing = f"nothing was measured here yet ({calibrated.path()}): ane-sweep calibrate run, on a Mac"
+    lines = _describe_rows(found) or [nothing]
+    return print_result(given.json, "\n".join(lines), rows=[asdict(row) for row in found.rows], missing=found.missing)
 
 
-def _print(found: object) -> None:
-    from ane_sweep.calibration.figures import CalibrationRows
-
-    assert isinstance(found, CalibrationRows)
+def _describe_rows(found: "CalibrationRows") -> list[str]:
     rows = [
-        (
-            row.chip,
-            row.units,
-            row.quantity,
-            f"{row.value:.4g} {row.unit if row.unit != '1' else ''}".strip(),
-            row.kind,
-            row.source,
-            row.taken,
-        )
+        (row.chip, row.units, row.quantity, f"{row.value:.4g} {'' if row.unit == '1' else row.unit}".strip(), row.kind,
+         row.source, row.taken)
         for row in found.rows
-    ]
-    if rows:
-        print(tables.aligned(rows, heads=("chip", "units", "figure", "value", "kind", "source", "taken")))
-    for line in dict.fromkeys(found.missing):
-        print(f"not there: {line}")
+    ]  # fmt: skip
+    heads = ("chip", "units", "figure", "value", "kind", "source", "taken")
+    table = [tables.aligned(rows, heads=heads)] if rows else []
+    return [*table, *(f"not there: {line}" for line in dict.fromkeys(found.missing))]

@@ -1,8 +1,12 @@
 """`ane-sweep chunk MODEL [COUNT] [--at PLACES] -o FOLDER`: any package as a chain of packages, without a sweep"""
 
+import argparse
 import re
+import shutil
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
+
+import msgspec
 
 from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.mil import cut_words
@@ -12,58 +16,48 @@ from ane_sweep.verbs import _workers
 from ane_sweep.words import Parser
 
 _MOST = 1000
-_FACTS = ("chunk_bytes", "boundary_bytes", "cut_behind", "notes")
 _NUMBER = re.compile(r"0?\.\d+")
 
 
+class _Facts(TypedDict, total=False):
+    chunk_bytes: list[int]
+    boundary_bytes: list[int]
+    cut_behind: list[str]
+    notes: list[str]
+
+
 def chunk(args: list[str]) -> int:
-    """Write the chunks of a package to a folder, and print their sizes."""
     parser = Parser(
-        "chunk",
-        "MODEL [COUNT] -o FOLDER [--at PLACE,...] [--by bytes|layers] [--own none|embeddings|head|both] [--pipeline] [--force] [--json]",
+        "chunk MODEL [COUNT] -o FOLDER [--at PLACE,...] [--by bytes|layers] [--own none|embeddings|head|both] "
+        "[--pipeline] [--force] [--json]",
         "Cut any ML Program into a chain of COUNT programs that compute the same, in a fresh process. A package of up to 60 MB is "
         "also run, whole and in chunks, and their outputs are compared bit by bit.",
         "ane-sweep chunk model.mlpackage 3 -o chunks",
         {NOT_ALL_OK: "it could not be cut so, or its chunks compute something else; nothing was written"},
     )
-    parser.add_argument("model", metavar="MODEL", help="a .mlpackage of an ML Program")
-    parser.add_argument("count", metavar="COUNT", nargs="?", help="how many chunks, from 2 (without --at)")
-    parser.add_argument("--at", metavar="PLACE,...", help=f"where to cut, in place of COUNT: {cut_words.FORMS}")
+    parser.add("model MODEL", "a .mlpackage of an ML Program")
+    parser.add("count COUNT", "how many chunks, from 2 (without --at)", nargs="?")
+    parser.add("--at PLACE,...", f"where to cut, in place of COUNT: {cut_words.FORMS}")
     _workers.add_shared_options(parser, "the folder to write: chunk_01.mlpackage and on")
-    parser.add_argument(
-        "--by", choices=("bytes", "layers"), default="bytes", metavar="bytes|layers",
-        help="what is shared out evenly (default: bytes)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--own", choices=("none", "embeddings", "head", "both"), default="none", metavar="none|embeddings|head|both",
-        help="parts that are chunks of their own, among the count (default: none)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--pipeline", action="store_true", help="one Core ML pipeline, model.mlpackage (default: a package a chunk)"
-    )
+    parser.add("--by bytes|layers", "what is shared out evenly", default="bytes")
+    own = "parts that are chunks of their own, among the count"
+    parser.add("--own none|embeddings|head|both", own, default="none")
+    parser.add("--pipeline", "one Core ML pipeline, model.mlpackage (default: a package a chunk)")
     parser.json(
         "path, chunks (each with path, bytes), chunk_bytes, boundary_bytes, cut_behind (with --at), notes, equal, seconds",
         "lines of text",
     )
     given = parser.read(args)
     cuts = _cuts(given)
-    target = _workers.parse_target(given.output, "chunk")
-    if target.suffix == ".mlpackage":
-        raise ConfigError(f"-o {given.output}: chunks are several packages; give a folder for them")
-    _workers.check_target(target, given.force)
-    asked = {
+    target = _workers.parse_target(given, "chunk", False, "chunks are several packages; give a folder for them")
+    params = {
         "count": len(cuts) + 1 if cuts else int(given.count), "by": given.by, "own": given.own,
         "pipeline": "coreml" if given.pipeline else "manual", **({"cuts": cuts} if cuts else {}),
     }  # fmt: skip
-    with _workers.open_bench(given.model, target) as bench:
-        try:
-            found = _cut(bench, asked, target)
-        except StageError as error:
-            return _workers.report_failure(error)
-    return _workers.print_result(found, _lines(found), given.json)
+    return _workers.write_result(given, target, lambda bench: _cut(bench, params, target))
 
 
-def _cuts(given: Any) -> list[Any]:
+def _cuts(given: argparse.Namespace) -> list[float | str]:
     """Return the places of --at, as the axis `cuts` has them; none if a COUNT sets their number. Raises ConfigError."""
     if given.at is None:
         if given.count is None:
@@ -83,34 +77,35 @@ def _cuts(given: Any) -> list[Any]:
     return words
 
 
-def _cut(bench: _workers.Bench, asked: dict[str, Any], target: Path) -> dict[str, Any]:
-    result, out = bench.stage("chunk", asked, {"program": bench.program})
-    small = _workers.size_of(bench.package) <= _workers.SMALL_BYTES
-    same = _same(bench, out) if small else None
-    if same is False:
+def _cut(bench: _workers.Bench, params: dict[str, object], target: Path) -> _workers.Result:
+    result, out = bench.stage("chunk", params, {"program": bench.program})
+    is_equal = _gives_same_bits(bench, out) if bench.is_small else None
+    if is_equal is False:
         raise StageError(
             f"{bench.package}: its chunks compute something else than the whole; that is a mistake of ours"
         )
-    _workers.clean(out)
-    chunks = [{"path": str(target / path.name), "bytes": _workers.size_of(path)} for path in program_paths(out)]
+    for path in out.iterdir():
+        if path.suffix != ".mlpackage":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    sizes = {target / path.name: _workers.size_of(path) for path in program_paths(out)}
     _workers.put_in_place(out, target, bench)
-    facts = {name: result.facts.get(name) for name in _FACTS if name in result.facts}
-    return {"path": str(target), "chunks": chunks, **facts, "equal": same, "seconds": result.seconds}
+    facts = msgspec.convert(result.facts, _Facts)
+    chunks = [{"path": str(path), "bytes": number} for path, number in sizes.items()]
+    largest, share = max(facts["chunk_bytes"]), sum(facts["chunk_bytes"]) / len(facts["chunk_bytes"])
+    uneven = f", the largest {largest / share:.1f} times an equal share" if largest > 1.5 * share else ""
+    weights, handed = (", ".join(map(size, numbers)) for numbers in (facts["chunk_bytes"], facts["boundary_bytes"]))
+    lines = [
+        *(f"  {format_path(path)}  {size(number)}" for path, number in sizes.items()),
+        *([f"  cut behind {', '.join(facts['cut_behind'])}"] if "cut_behind" in facts else []),
+        *(f"  {note}" for note in facts.get("notes", []) if note.startswith("cuts:")),
+        f"  weights {weights}{uneven}",
+        f"  handed over {handed}",
+        f"  outputs {'the same bits as the whole' if is_equal else 'not compared (a package of more than 60 MB)'}",
+    ]
+    return lines, {"path": str(target), "chunks": chunks, **facts, "equal": is_equal, "seconds": result.seconds}
 
 
-def _same(bench: _workers.Bench, chunks: Path) -> bool:
-    """Return True if the package and its chunks give the same bits."""
+def _gives_same_bits(bench: _workers.Bench, chunks: Path) -> bool:
     reference = bench.reference()
     whole, parts = (bench.score(program, reference)[1] / "outputs.npz" for program in (bench.program, chunks))
     return whole.read_bytes() == parts.read_bytes()
-
-
-def _lines(found: dict[str, Any]) -> list[str]:
-    rows = [f"  {format_path(Path(one['path']))}  {size(one['bytes'])}" for one in found["chunks"]]
-    largest, share = max(found["chunk_bytes"]), sum(found["chunk_bytes"]) / len(found["chunk_bytes"])
-    uneven = f", the largest {largest / share:.1f} times an equal share" if largest > 1.5 * share else ""
-    weights, handed = (", ".join(map(size, found[name])) for name in ("chunk_bytes", "boundary_bytes"))
-    told = "the same bits as the whole" if found["equal"] else "not compared (a package of more than 60 MB)"
-    behind = [f"  cut behind {', '.join(found['cut_behind'])}"] if "cut_behind" in found else []
-    behind += [f"  {note}" for note in found.get("notes", []) if note.startswith("cuts:")]
-    return [*rows, *behind, f"  weights {weights}{uneven}", f"  handed over {handed}", f"  outputs {told}"]

@@ -4,7 +4,7 @@ from ane_sweep.compare import judge, show, sides
 from ane_sweep.errors import ConfigError
 from ane_sweep.results.difference import LEAST_PERCENT, LEVEL
 from ane_sweep.terminal import BAD_CONFIGURATION, IN_DOUBT, NOT_ALL_OK, OK, say
-from ane_sweep.words import Parser, amount
+from ane_sweep.words import Parser, amount, make_number_reader
 
 
 def compare(args: list[str]) -> int:
@@ -15,8 +15,6 @@ def compare(args: list[str]) -> int:
         raise ConfigError(f"compare takes A and B, not {len(words)} words; A and B: a run, last, good, or a path")
     first, second = {0: (sides.GOOD, "last"), 1: (*words, "last")}.get(len(words), tuple(words))
     level, least = given.level, given.least_percent
-    if not 0 < level < 1:
-        raise ConfigError(f"level={level:g}: expected a probability between 0 and 1")
     found = judge.comparison(out, first, second, level, least)
     reason = judge.not_comparable(found, across_hosts=given.across_hosts)
     code = BAD_CONFIGURATION if reason else exit_code(found, timings=not given.across_hosts)
@@ -33,8 +31,7 @@ def compare(args: list[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser(
-        "compare",
-        "[A] [B] [--json] [--across-hosts] [level=P] [least-percent=N] [out=PATH]",
+        "compare [A] [B] [--json] [--across-hosts] [level=P] [least-percent=N] [out=PATH]",
         "What changed from A to B: timings by a test, everything else by its own measure.",
         "ane-sweep compare last:chunks=1 last:chunks=4",
         {
@@ -44,19 +41,17 @@ def _parser() -> Parser:
             IN_DOUBT: "no timing could be tested",
         },
     )
-    parser.add_argument(
-        "words",
+    parser.add(
+        "words [A] [B]",
+        "a run's name, last, good, or a path, each with :axis=value,... for some of its cells (default: good last)",
         nargs="*",
-        metavar="[A] [B]",
-        help="a run's name, last, good, or a path, each with :axis=value,... for some of its cells (default: good last)",
     )
     parser.json("a, b, verdict, exit, tests, tested, changes, timings, only_a, only_b", "Markdown")
-    parser.add_argument("--markdown", action="store_true", help="what it prints anyway")
-    parser.add_argument("--across-hosts", action="store_true", help="compare what does not depend on the host as well")
-    parser.key("level", "P", f"of all tests together, between 0 and 1 (default: {LEVEL})", amount, lambda: LEVEL)
-    parser.key(
-        "least-percent", "N", f"smaller changes do not count (default: {LEAST_PERCENT})", amount, lambda: LEAST_PERCENT
-    )
+    parser.add("--markdown", "what it prints anyway")
+    parser.add("--across-hosts", "compare what does not depend on the host as well")
+    probability = make_number_reader("a probability between 0 and 1", lambda value: 0 < value < 1)
+    parser.add("level=P", "of all tests together, between 0 and 1", probability, LEVEL)
+    parser.add("least-percent=N", "smaller changes do not count", amount, LEAST_PERCENT)
     parser.outputs()
     return parser
 

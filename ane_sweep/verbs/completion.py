@@ -1,10 +1,11 @@
 """`ane-sweep completion bash|zsh|fish`: what a shell sources to complete verbs, keys, options and runs"""
 
-import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from ane_sweep import verbs
+from ane_sweep.folders import outputs_folder
 from ane_sweep.terminal import OK
 
 SHELLS = ("bash", "zsh", "fish")
@@ -45,14 +46,13 @@ def completion(args: list[str]) -> int:
     from ane_sweep.words import Parser
 
     parser = Parser(
-        "completion",
-        "bash|zsh|fish",
+        "completion bash|zsh|fish",
         "Lines for a shell to source: they complete verbs, keys, their values (models, precisions, ...) and runs. bash, in "
         '~/.bashrc: eval "$(ane-sweep completion bash)"; zsh, after compinit: the same with zsh; fish: ane-sweep completion '
         "fish | source.",
         "ane-sweep completion bash",
     )
-    parser.add_argument("shell", choices=SHELLS, metavar="bash|zsh|fish", help="the shell (no default)")
+    parser.add("shell bash|zsh|fish", "the shell (no default)")
     print(_LINES[parser.read(args).shell])
     return OK
 
@@ -81,6 +81,8 @@ def words(line: list[str]) -> list[str]:
 
 def _of_a_matrix(last: str) -> list[str]:
     """Return the completions of a key, or of the last value in a key's list."""
+    from ane_sweep.planner import help
+
     if last.startswith("-"):
         return _beginning(FLAGS, last)
     key, equals, value = last.partition("=")
@@ -88,7 +90,7 @@ def _of_a_matrix(last: str) -> list[str]:
         return _beginning(_keys(), last)
     given, comma, typed = value.rpartition(",")
     taken = given.split(",") if given else []
-    values = [one for one in _values(key.lstrip("+~")) if one not in taken]
+    values = [one for one in help.values(key.lstrip("+~")) if one not in taken]
     return [f"{key}={given}{comma}{one}" for one in _beginning(values, typed)]
 
 
@@ -98,26 +100,17 @@ def _keys() -> list[str]:
     return [f"{'+' if name == 'sweep' else ''}{name}=" for name in help.names()]
 
 
-def _values(key: str) -> list[str]:
-    from ane_sweep.planner import help
-
-    return help.values(key)
-
-
 def _flags(verb: str) -> list[str]:
     """Return the flags that a verb's parser adds, from the verb's source, which is not imported."""
-    import re
-
     folder = Path(verbs.__file__).parent
     names = (f"{verb}.py", f"{verb}_.py", f"{verb}/__init__.py", *([_SHARED[verb]] if verb in _SHARED else []))
     text = "".join((folder / name).read_text(encoding="utf-8") for name in names if (folder / name).exists())
-    return ["--help", *(["--json"] if ".json(" in text else []), *re.findall(r'"(--[a-z-]+)"', text)]
+    return ["--help", *(["--json"] if ".json(" in text else []), *re.findall(r'\.add\(\s*"(?:-o, )?(--[a-z-]+)', text)]
 
 
 def _stamps(before: list[str]) -> Iterable[str]:
     """Return the names of runs by their folders, the newest first."""
-    asked = next((word[4:] for word in before if word.startswith("out=")), "")
-    out = Path(os.path.expanduser(asked or os.environ.get("ANE_SWEEP_OUT") or "outputs"))
+    out = outputs_folder(next((word[4:] for word in before if word.startswith("out=")), None))
     return sorted((path.parent.name for path in out.glob("runs/*/run.json")), reverse=True)
 
 

@@ -5,47 +5,37 @@ from typing import Any
 
 from ane_sweep.bridge import recipes
 from ane_sweep.bridge.axes import TARGETS
-from ane_sweep.errors import ConfigError, StageError
+from ane_sweep.errors import ConfigError
 from ane_sweep.terminal import NOT_ALL_OK, duration, format_path, size
 from ane_sweep.verbs import _workers
 from ane_sweep.words import Parser
 
 
 def compress(args: list[str]) -> int:
-    """Write a compressed package, and print what it costs."""
     parser = Parser(
-        "compress",
-        "MODEL PRECISION -o FILE.mlpackage [--force] [--json] [--config-dir DIR]",
+        "compress MODEL PRECISION -o FILE.mlpackage [--force] [--json] [--config-dir DIR]",
         "Compress the weights of any ML Program by a recipe of ours, in a fresh process: palettes, integers, pruning, mixed "
         "bits. A package of up to 60 MB is also run, and its PSNR against itself in fp32 is told.",
         "ane-sweep compress model.mlpackage p4 -o small.mlpackage",
         {NOT_ALL_OK: "it could not be compressed so; nothing was written"},
     )
-    parser.add_argument("model", metavar="MODEL", help="a .mlpackage of an ML Program")
-    parser.add_argument(
-        "precision", metavar="PRECISION", help="a recipe: an option of conf/precision, as p4, int8_channel, mixed4"
-    )
+    parser.add("model MODEL", "a .mlpackage of an ML Program")
+    parser.add("precision PRECISION", "a recipe: an option of conf/precision, as p4, int8_channel, mixed4")
     _workers.add_shared_options(parser, "the package to write")
-    parser.add_argument(
-        "--config-dir", metavar="DIR", help="a folder with recipes of your own: precision/NAME.yaml (default: none)"
-    )
+    parser.add("--config-dir DIR", "a folder with recipes of your own: precision/NAME.yaml (default: none)")
     parser.json(
         "path, bytes_before, bytes_after, bits_per_weight, psnr_db, psnr_worst_db, weights_compressed, weights_left, seconds",
         "lines of text",
     )  # fmt: skip
     given = parser.read(args)
-    target = _workers.parse_target(given.output, "compress")
-    if target.suffix != ".mlpackage":
-        raise ConfigError(f"-o {given.output}: a package is called NAME.mlpackage")
+    target = _workers.parse_target(given, "compress", True, "a package is called NAME.mlpackage")
     option = _option(given.precision, given.config_dir)
-    _workers.check_target(target, given.force)
-    with _workers.open_bench(given.model, target) as bench:
+
+    def work(bench: _workers.Bench) -> _workers.Result:
         _check(given.precision, option, bench.known, given.model)
-        try:
-            found = _compressed(bench, recipes.canonical(option["weights"]), target)
-        except StageError as error:
-            return _workers.report_failure(error)
-    return _workers.print_result(found, _lines(found), given.json)
+        return _compress(bench, recipes.canonical(option["weights"]), target)
+
+    return _workers.write_result(given, target, work)
 
 
 def _option(name: str, config_dir: str | None) -> dict[str, Any]:
@@ -83,33 +73,30 @@ def _check(name: str, option: dict[str, Any], known: dict[str, Any], model: str)
         )
 
 
-def _compressed(bench: _workers.Bench, recipe: Any, target: Path) -> dict[str, Any]:
-    before = _workers.size_of(bench.package)
-    wanted = recipes.calibration(recipe)
-    reference = bench.reference() if wanted is not None or before <= _workers.SMALL_BYTES else None
+def _compress(bench: _workers.Bench, recipe: Any, target: Path) -> _workers.Result:
+    before, wanted = _workers.size_of(bench.package), recipes.calibration(recipe)
+    reference = bench.reference() if wanted is not None or bench.is_small else None
     inputs = {"program": bench.program}
     if wanted is not None and reference is not None:
         inputs["calibration"] = bench.stage("calibrate", wanted, {**inputs, "reference": reference})[1]
     result, out = bench.stage("compress", {"recipe": recipe}, inputs)
-    figures = {metric.name: metric.value for metric in result.metrics}
-    psnr: dict[str, Any] = {}
-    if reference is not None and before <= _workers.SMALL_BYTES:
-        psnr = {one.name: one.value for one in bench.score(out, reference)[0].metrics}
+    metrics = list(result.metrics)
+    if reference is not None and bench.is_small:
+        metrics += bench.score(out, reference)[0].metrics
     after = _workers.size_of(out / "model.mlpackage")
     _workers.put_in_place(out / "model.mlpackage", target, bench)
-    return {
-        "path": str(target), "bytes_before": before, "bytes_after": after, "bits_per_weight": figures["bits_per_weight"],
-        "psnr_db": psnr.get("psnr_db"), "psnr_worst_db": psnr.get("psnr_worst_db"), "seconds": result.seconds, **result.realised,
-    }  # fmt: skip
-
-
-def _lines(found: dict[str, Any]) -> list[str]:
-    left = f", {found['weights_left']} left as they are" if found["weights_left"] else ""
-    psnr = f"{found['psnr_db']:.1f} dB" if found["psnr_db"] is not None else "not taken (a package of more than 60 MB)"
-    psnr += "" if found["psnr_worst_db"] is None else f", worst output {found['psnr_worst_db']:.1f} dB"
-    return [
-        format_path(Path(found["path"])),
-        f"  size    {size(found['bytes_before'])} -> {size(found['bytes_after'])}, {found['bits_per_weight']:.2f} bits a weight",
-        f"  weights {found['weights_compressed']} compressed{left}, in {duration(found['seconds'])}",
-        f"  PSNR    {psnr}, against itself in fp32, reference runtime",
+    figures = {metric.name: metric.value for metric in metrics}
+    psnr, worst, bits = figures.get("psnr_db"), figures.get("psnr_worst_db"), figures["bits_per_weight"]
+    done, left = result.realised.get("weights_compressed"), result.realised.get("weights_left")
+    closeness = "not taken (a package of more than 60 MB)" if psnr is None else f"{psnr:.1f} dB"
+    closeness += "" if worst is None else f", worst output {worst:.1f} dB"
+    lines = [
+        format_path(target),
+        f"  size    {size(before)} -> {size(after)}, {bits:.2f} bits a weight",
+        f"  weights {done} compressed{f', {left} left as they are' if left else ''}, in {duration(result.seconds)}",
+        f"  PSNR    {closeness}, against itself in fp32, reference runtime",
     ]
+    return lines, {
+        "path": str(target), "bytes_before": before, "bytes_after": after, "bits_per_weight": bits,
+        "psnr_db": psnr, "psnr_worst_db": worst, "seconds": result.seconds, **result.realised,
+    }  # fmt: skip

@@ -1,8 +1,7 @@
 """`ane-sweep diff A B [--min-psnr DB]`: two packages: their outputs, and the drift of each op"""
 
 import argparse
-import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,15 +9,17 @@ from ane_sweep import installed
 from ane_sweep.stats.psnr import Closeness
 from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK, tell
 from ane_sweep.verbs import run as running
-from ane_sweep.words import Parser
+from ane_sweep.words import Parser, make_integer_reader, make_number_reader
+
+if TYPE_CHECKING:
+    from ane_sweep.reference.trace import ValueComparison
 
 
 def diff(args: list[str]) -> int:
     """Compare B with A; 0, 2 where something is wrong. With --min-psnr 1 where an output is further away than that, or
     only one of the two makes it."""
     options = Parser(
-        "diff",
-        "A B [--input [NAME=]FILE]... [--random SEED] [--drift N] [--min-psnr DB] [--json]",
+        "diff A B [--input [NAME=]FILE]... [--random SEED] [--drift N] [--min-psnr DB] [--json]",
         "Two packages on the same inputs by the reference runtime: their outputs, and the values that differ most.",
         "ane-sweep diff a.mlpackage b.mlpackage --min-psnr 40",
         {
@@ -28,31 +29,11 @@ def diff(args: list[str]) -> int:
         },
     )
     running.add_shared_options(options, "a", "b")
-    options.add_argument(
-        "--drift",
-        type=running.parse_whole_number,
-        default=10,
-        metavar="N",
-        help="the N values that differ most (default: 10)",
-    )
-    options.add_argument(
-        "--min-psnr",
-        type=_decibels,
-        metavar="DB",
-        help="exit with 1 if an output has less, or only one makes it (default: no gate)",
-    )
+    options.add("--drift N", "the N values that differ most", make_integer_reader(0), 10)
+    gate = "exit with 1 if an output has less, or only one makes it (default: no gate)"
+    options.add("--min-psnr DB", gate, make_number_reader("a number of decibels", lambda _: True))
     options.json("a, b (package, computed), outputs (each with text, psnr_db), drift, exit", "lines of text")
     return _diff(options.read(args))
-
-
-def _decibels(word: str) -> float:
-    try:
-        value = float(word)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{word}: expected a number of decibels")
-    return value
 
 
 @running.within_memory()
@@ -64,7 +45,7 @@ def _diff(given: argparse.Namespace) -> int:
     seed = 0 if given.random is None and not given.input else given.random
     inputs = running.read_inputs(given.input, {**first.inputs, **second.inputs}, seed)
     outputs = [
-        model.predict({name: inputs[name] for name in model.inputs if name in inputs}, _state(model))
+        running.predict(model, {name: inputs[name] for name in model.inputs if name in inputs})
         for model in (first, second)
     ]
     found = {name: _compare_output(name, *outputs) for name in dict.fromkeys([*outputs[0], *outputs[1]])}
@@ -75,7 +56,7 @@ def _diff(given: argparse.Namespace) -> int:
         sides = {name: {"package": str(path), "computed": running.describe_numerics(model)}
                  for name, path, model in (("a", given.a, first), ("b", given.b, second))}  # fmt: skip
         told = {name: {"text": text, "psnr_db": psnr} for name, (text, psnr) in found.items()}
-        worst = running.rows(trace.rank_worst(ops.seen, given.drift, lambda item: item.drift)) if ops else None
+        worst = running.to_dicts(trace.rank_worst(ops.seen, given.drift, lambda item: item.drift)) if ops else None
         tell(**sides, outputs=told, drift=worst, exit=code)
         return code
     print(f"A {given.a}: {running.describe_numerics(first)}")
@@ -85,24 +66,17 @@ def _diff(given: argparse.Namespace) -> int:
     for name, (text, _) in found.items():
         print(f"  {name}: {text}")
     if ops is not None:
-        _print_ops(trace, ops, given.drift)
+        _print_ops(ops, given.drift)
     return code
 
 
-def _compare_output(name: str, a: dict[str, Any], b: dict[str, Any]) -> tuple[str, float]:
-    """Return a sentence about one output, and its PSNR in dB."""
-    return (
-        compare_values(a[name], b[name])
-        if name in a and name in b
-        else (f"only {'A' if name in a else 'B'} makes it", -np.inf)
-    )
+def _compare_output(name: str, a: dict[str, object], b: dict[str, object]) -> tuple[str, float]:
+    if name in a and name in b:
+        return compare_values(a[name], b[name])
+    return f"only {'A' if name in a else 'B'} makes it", -np.inf
 
 
-def _state(model: Any) -> Any:
-    return model.new_state() if model.states else None
-
-
-def compare_values(reference: Any, candidate: Any) -> tuple[str, float]:
+def compare_values(reference: object, candidate: object) -> tuple[str, float]:
     """Return one line about two values of an output, and the PSNR in dB (peak and error over all elements, infinite if equal)."""
     if not isinstance(reference, np.ndarray) or not isinstance(candidate, np.ndarray):
         same = reference == candidate
@@ -121,16 +95,16 @@ def compare_values(reference: Any, candidate: Any) -> tuple[str, float]:
     return text, close.psnr_db()
 
 
-def _print_ops(trace: Any, compared: Any, count: int) -> None:
-    seen, left_out = compared.seen, str(compared.matching)
+def _print_ops(compared: "ValueComparison", count: int) -> None:
+    from ane_sweep.reference import trace
+
+    seen = compared.seen
     if not seen:
         print("no value of B has one counterpart in A, so ops are not compared")
         return
+    left_out = f"; {compared.matching}" if str(compared.matching) else ""
+    print(f"{len(seen)} values of B are compared, each with the one at its place in A{left_out}")
     start = next((item for item in seen if item.drift), None)
-    print(
-        f"{len(seen)} values of B are compared, each with the one at its place in A"
-        + (f"; {left_out}" if left_out else "")
-    )
     if start is None:
         print("all of them are equal")
         return

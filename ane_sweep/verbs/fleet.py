@@ -3,8 +3,6 @@
 import argparse
 import os
 import sys
-from pathlib import Path
-from typing import Any
 
 from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.errors import ConfigError
@@ -12,8 +10,8 @@ from ane_sweep.fleet import address, certificates, link, members, service
 from ane_sweep.fleet.serve import Request
 from ane_sweep.folders import user_path
 from ane_sweep.outward import mask_credentials
-from ane_sweep.terminal import OK, count, format_path, tell
-from ane_sweep.words import Parser, amount
+from ane_sweep.terminal import count, format_path, print_result
+from ane_sweep.words import Parser, amount, make_integer_reader
 
 LISTEN = f"tls://0.0.0.0:{address.PORT}"
 
@@ -21,6 +19,7 @@ LISTEN = f"tls://0.0.0.0:{address.PORT}"
 def fleet(args: list[str]) -> int:
     """Make certificates, serve, work, show, or write files for systemd and launchd. Raises ConfigError."""
     given = _parser().read(args)
+    given.certificates = certificates.folder(given.certificates)
     if len(given.words) > (4 if given.what == "write" else 1):
         raise ConfigError(f"fleet {' '.join([given.what, *given.words])}: too many words; `ane-sweep fleet --help`")
     if given.store is not None and mask_credentials(given.store) != given.store:
@@ -33,8 +32,7 @@ def fleet(args: list[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser(
-        "fleet",
-        "init [FOLDER] | scheduler [ADDRESS] | worker ADDRESS | status ADDRESS | write systemd|launchd scheduler|worker "
+        "fleet init [FOLDER] | scheduler [ADDRESS] | worker ADDRESS | status ADDRESS | write systemd|launchd scheduler|worker "
         "FOLDER [ADDRESS]",
         "Many machines, one sweep (ane-sweep help fleet). init: certificates, once, for all machines; scheduler: where sweeps "
         f"and workers meet (default: {LISTEN}); worker: this machine takes part; status: who is there, what runs, what waits; "
@@ -42,41 +40,20 @@ def _parser() -> Parser:
         "A sweep goes there with executor=dask executor.address=ADDRESS store=URL.",
         "ane-sweep fleet worker tls://shelf.local:8786 --name m4-a",
     )
-    parser.add_argument(
-        "what",
-        choices=("init", "scheduler", "worker", "status", "write"),
-        metavar="init|scheduler|worker|status|write",
-        help="what this machine does",
-    )
-    parser.add_argument(
-        "words", nargs="*", metavar="ADDRESS", help="tls://HOST:PORT; init: FOLDER; write: KIND ROLE FOLDER [ADDRESS]"
-    )
-    parser.add_argument(
-        "--certificates",
-        metavar="DIR",
-        help=f"what init made (default: ${certificates.VARIABLE}, or fleet in the user's data folder, where a fleet on "
+    parser.add("what init|scheduler|worker|status|write", "what this machine does")
+    parser.add("words ADDRESS", "tls://HOST:PORT; init: FOLDER; write: KIND ROLE FOLDER [ADDRESS]", nargs="*")
+    parser.add(
+        "--certificates DIR",
+        f"what init made (default: ${certificates.VARIABLE}, or fleet in the user's data folder, where a fleet on "
         "loopback makes its own)",
     )
-    parser.add_argument("--name", metavar="NAME", help="worker: what machine=NAME asks for (default: this host's name)")
-    parser.add_argument(
-        "--port", type=_port, default=0, metavar="N", help="worker: its one port, for TLS (default: a free one)"
-    )
-    parser.add_argument(
-        "--chip", metavar="CHIP", help="worker: answer for that chip in place of this machine's own; records say so"
-    )
-    parser.add_argument(
-        "--prepare",
-        type=_parse_whole_number,
-        default=1,
-        metavar="N",
-        help="worker: preparations side by side (default: 1)",
-    )
-    parser.add_argument(
-        "--memory-gib", type=_gib, metavar="N", help="worker: what they may use together (default: 85 % of its memory)"
-    )
-    parser.add_argument(
-        "--store", metavar="URL", help="worker: where this machine finds the sweeps' store= (default: there)"
-    )
+    parser.add("--name NAME", "worker: what machine=NAME asks for (default: this host's name)")
+    port = make_integer_reader(1, 65535, "a port")
+    parser.add("--port N", "worker: its one port, for TLS (default: a free one)", port, 0)
+    parser.add("--chip CHIP", "worker: answer for that chip in place of this machine's own; records say so")
+    parser.add("--prepare N", "worker: preparations side by side", make_integer_reader(0, 1000), 1)
+    parser.add("--memory-gib N", "worker: what they may use together (default: 85 % of its memory)", amount)
+    parser.add("--store URL", "worker: where this machine finds the sweeps' store= (default: there)")
     parser.json(
         "init: files; status: workers, refused, running, waiting, silent_s; write: files, next", "lines of text"
     )
@@ -84,41 +61,19 @@ def _parser() -> Parser:
     return parser
 
 
-def _parse_whole_number(word: str) -> int:
-    if not word.isdecimal() or int(word) > 1000:
-        raise argparse.ArgumentTypeError(f"{word!r} is no whole number from 0 to 1000")
-    return int(word)
-
-
-def _port(word: str) -> int:
-    if not word.isdecimal() or not 0 < int(word) < 65536:
-        raise argparse.ArgumentTypeError(f"{word!r} is no port from 1 to 65535")
-    return int(word)
-
-
-def _gib(word: str) -> float:
-    try:
-        return amount(word)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{word!r}: expected {error}") from None
-
-
 def _init(given: argparse.Namespace) -> int:
-    place = user_path(given.words[0]).absolute() if given.words else _certificates(given)
+    place = user_path(given.words[0]).absolute() if given.words else given.certificates
     files = certificates.make(place)
-    if given.json:
-        tell(files=[str(path) for path in files])
-        return OK
-    print(*map(format_path, files), sep="\n")
-    print(
+    lines = [
+        *map(format_path, files),
         f"whoever holds them may run code on every machine of the fleet: copy {format_path(place)} to each over a safe way, as "
-        f"scp -pr {format_path(place)} MAC:"
-    )
-    return OK
+        f"scp -pr {format_path(place)} MAC:",
+    ]
+    return print_result(given.json, "\n".join(lines), files=list(map(str, files)))
 
 
 def _scheduler(given: argparse.Namespace) -> int:
-    at, place = address.checked(*given.words or [LISTEN]), _certificates(given)
+    at, place = address.checked(*given.words or [LISTEN]), given.certificates
     certificates.ensure(place, at)
     print(f"a scheduler at {at}, with the certificates in {format_path(place)}; Ctrl-C ends it", flush=True)
     return service.run(lambda: service.scheduler(at, place), "the scheduler")
@@ -129,7 +84,7 @@ def _worker(given: argparse.Namespace) -> int:
     from ane_sweep.runner.placement_rules import offered_resources
     from ane_sweep.runner.remote_task import STORE_VARIABLE
 
-    at, name, place = _address(given), service.checked_name(given.name), _certificates(given)
+    at, name, place = _address(given), service.checked_name(given.name), given.certificates
     installed.need_worker("fleet worker")
     certificates.ensure(place, at)
     os.environ |= {
@@ -157,16 +112,12 @@ def _worker(given: argparse.Namespace) -> int:
 
 def _status(given: argparse.Namespace) -> int:
     at = _address(given)
-    with link.connected(at, _certificates(given)) as client:
+    with link.connected(at, given.certificates) as client:
         there, refused = members.list_members(client)
         now = members.read_activity(client)
     silent_s = {name: round(seconds) for name, seconds in now.silent_s.items() if seconds >= members.SILENT_S}
-    if given.json:
-        rows = [_plain(one) for one in there]
-        tell(workers=rows, refused=refused, running=now.running, waiting=now.waiting, silent_s=silent_s)
-        return OK
     running = count(sum(map(len, now.running.values())), "task")
-    print(f"{at}: {count(len(there), 'worker')}, {running} running, {now.waiting} waiting")
+    lines = [f"{at}: {count(len(there), 'worker')}, {running} running, {now.waiting} waiting"]
     for one in there:
         doing = ", ".join(now.running.get(one.name, ())) or "nothing to do"
         if one.name in silent_s:
@@ -175,10 +126,12 @@ def _status(given: argparse.Namespace) -> int:
         cuda = ", CUDA" if _cuda(one) else ""
         system = " ".join(str(one.host[key]) for key in ("system", "os_version") if one.host.get(key))
         chip = f"{one.chip} (declared)" if one.declared else one.chip
-        print(f"  {one.name}: {chip}, {system}, {one.memory_gib:.3g} GiB, {able}{cuda}: {doing}")
-    for line in refused:
-        print(f"  {line}")
-    return OK
+        lines.append(f"  {one.name}: {chip}, {system}, {one.memory_gib:.3g} GiB, {able}{cuda}: {doing}")
+    lines += [f"  {line}" for line in refused]
+    return print_result(
+        given.json, "\n".join(lines), workers=[_describe(one) for one in there], refused=refused, running=now.running,
+        waiting=now.waiting, silent_s=silent_s,
+    )  # fmt: skip
 
 
 def _cuda(one: members.Member) -> bool:
@@ -186,7 +139,7 @@ def _cuda(one: members.Member) -> bool:
     return any(traits.hardware == "NVIDIA GPU" and name not in one.cannot for name, traits in RUNTIMES.items())
 
 
-def _plain(one: members.Member) -> dict[str, Any]:
+def _describe(one: members.Member) -> dict[str, object]:
     return {
         "name": one.name, "chip": one.chip, "declared": one.declared, "system": one.host.get("system"),
         "os_version": one.host.get("os_version"), "memory_gib": round(one.memory_gib, 2), "coreml": one.no_coreml is None,
@@ -206,21 +159,17 @@ def _write(given: argparse.Namespace) -> int:
                 "and a worker's ADDRESS: "
                 f"ane-sweep fleet write systemd worker ~/files tls://HOST:{address.PORT} --name m4-a"
             )
-    certificates.ensure(_certificates(given), at)
+    certificates.ensure(given.certificates, at)
     path = service.write_unit(
         kind, user_path(folder), label, _command(given, role, at), given.out / "fleet" / f"{label}.log"
     )
     then = service.UNIT_STEPS[kind].format(label=label)
-    if given.json:
-        tell(files=[str(path)], next=then)
-    else:
-        print(format_path(path), then, sep="\n")
-    return OK
+    return print_result(given.json, f"{format_path(path)}\n{then}", files=[str(path)], next=then)
 
 
 def _command(given: argparse.Namespace, role: str, at: str) -> list[str]:
     """Return the command of a scheduler or worker with absolute paths, and with nothing left to the environment."""
-    words = ["fleet", role, at, "--certificates", str(_certificates(given))]
+    words = ["fleet", role, at, "--certificates", str(given.certificates)]
     if role == "worker":
         words += ["--name", service.checked_name(given.name), "--prepare", str(given.prepare)]
         store = given.store and (given.store if "://" in given.store else str(user_path(given.store).absolute()))
@@ -235,7 +184,3 @@ def _address(given: argparse.Namespace) -> str:
             f"fleet {given.what}: which scheduler? ane-sweep fleet {given.what} tls://HOST:{address.PORT}"
         )
     return address.checked(given.words[0])
-
-
-def _certificates(given: argparse.Namespace) -> Path:
-    return certificates.folder(given.certificates)

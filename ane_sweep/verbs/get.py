@@ -1,21 +1,20 @@
 """`ane-sweep get RUN[:axis=value,...] DIR [--json]`: a cell's packages, and how to load them"""
 
 from ane_sweep.folders import user_path
-from ane_sweep.terminal import OK, format_path, tell
+from ane_sweep.terminal import format_path, print_result
 from ane_sweep.words import Parser
 
 
 def get(args: list[str]) -> int:
     """Copy one cell's packages out of the cache. Raises ConfigError if the word means several cells."""
     parser = Parser(
-        "get",
-        "RUN[:axis=value,...] DIR [--json] [out=PATH]",
+        "get RUN[:axis=value,...] DIR [--json] [out=PATH]",
         "The packages of one cell, its chunks in order, and a README.md that says how to load them in Python and in Swift. "
         "DIR is made, complete or not at all.",
         "ane-sweep get last:variant=split_einsum,chunks=2 ./minilm",
     )
-    parser.add_argument("run", metavar="RUN", help="a run's name, or last, with :axis=value,... for one of its cells")
-    parser.add_argument("folder", metavar="DIR", help="a folder that is not there yet, or empty")
+    parser.add("run RUN", "a run's name, or last, with :axis=value,... for one of its cells")
+    parser.add("folder DIR", "a folder that is not there yet, or empty")
     parser.json("folder, packages, sweep, cell", "a line a package")
     parser.outputs()
     given = parser.read(args)
@@ -27,11 +26,6 @@ def get(args: list[str]) -> int:
     target = user_path(given.folder)
     with open_store(given.out, writes=False) as store:
         packages = delivery.deliver(record, store, target)
-    if given.json:
-        names = [path.name for path in packages]
-        tell(folder=str(target), packages=names, sweep=record.sweep, cell=record.cell)
-        return OK
-    for path in packages:
-        print(format_path(path))
-    print(f"how to load {'it' if len(packages) == 1 else 'them'}: {format_path(target / 'README.md')}")
-    return OK
+    how = f"how to load {'it' if len(packages) == 1 else 'them'}: {format_path(target / 'README.md')}"
+    text, names = "\n".join([*map(format_path, packages), how]), [path.name for path in packages]
+    return print_result(given.json, text, folder=str(target), packages=names, sweep=record.sweep, cell=record.cell)

@@ -17,21 +17,23 @@ _NO_HELP = ("not_done", "rulings")  # topics about this project: no word is expl
 def help(args: list[str]) -> int:
     """Print the help of a word, or the topics without one. Raises ConfigError for an unknown word."""
     parser = Parser(
-        "help",
-        "[TOPIC | KEY | keys] [--config-dir DIR]",
+        "help [TOPIC | KEY | keys] [--config-dir DIR]",
         "A topic to read, what one key is for with its choices and default, or all keys. Of another word the section of a "
         "topic that is about it. Without a word: the topics.",
         "ane-sweep help models",
     )
-    parser.add_argument(
-        "word", nargs="*", metavar="WORD", help="a topic, a key, a verb, axes or keys (default: the topics)"
-    )
-    parser.add_argument(
-        "--config-dir", "-cd", metavar="DIR", help="options of your own are listed too (default: ./conf)"
-    )
+    parser.add("word WORD", "a topic, a key, a verb, axes or keys (default: the topics)", nargs="*")
+    parser.add("--config-dir, -cd DIR", "options of your own are listed too (default: ./conf)")
     given = parser.read(args)
-    print(page(" ".join(given.word).lower(), given.config_dir) if given.word else _list())
+    print(page(" ".join(given.word).lower(), given.config_dir) if given.word else _list_topics())
     return OK
+
+
+def _list_topics() -> str:
+    rows = [f"  {name:<12} {title}" for name, title in topics().items()]
+    head = f"{count(len(rows), 'topic')} to read, each with `ane-sweep help NAME`:"
+    tail = "`ane-sweep help keys` lists every key, `ane-sweep help KEY` one with its choices, `ane-sweep --help` the verbs."
+    return "\n".join([head, *rows, "", tail])
 
 
 def page(word: str, config_dir: str | None = None) -> str:
@@ -40,12 +42,15 @@ def page(word: str, config_dir: str | None = None) -> str:
 
     if word in ("keys", "axes"):
         return keys.keys(config_dir) if word == "keys" else keys.axes(config_dir)
-    found = [text for text in (keys.describe_key(word, config_dir), _topic(word)) if text]
+    topic = (DOCS / f"{word}.md").read_text(encoding="utf-8").rstrip("\n") if word in topics() else ""
+    found = [text for text in (keys.describe_key(word, config_dir), topic) if text]
     if word in verbs.names():
         found.append(f"`ane-sweep {word} --help` has the verb's words, their defaults and its exit codes.")
     if not found:
         found = [text for text in (keys.under(word, config_dir), *sections(word)) if text]
-        found += [_notebooks()] if word == "notebooks" else []
+        if word == "notebooks":  # each experiment with its command
+            with (DOCS.parent / "data" / "notebooks.csv").open(encoding="utf-8", newline="") as file:
+                found += [f"{row['what']}\n    {row['command']}" for row in csv.DictReader(file)]
     if not found:
         known = [*topics(), "keys", *keys.names(), *verbs.names()]
         raise ConfigError(
@@ -82,12 +87,6 @@ def sections(word: str) -> list[str]:
     return [_section(*said[0]), *([f"Also in the topics: {also}."] if also else [])] if said else []
 
 
-def _notebooks() -> str:
-    """Return each experiment of the notebooks with its command, as `ane_sweep/data/notebooks.csv` lists them."""
-    with (DOCS.parent / "data" / "notebooks.csv").open(encoding="utf-8", newline="") as file:
-        return "\n".join(f"{row['what']}\n    {row['command']}" for row in csv.DictReader(file))
-
-
 def _split(text: str) -> list[tuple[str, str]]:
     """Return heading and text of each section of a topic, the part before the first one under the topic's title."""
     parts = re.split(r"^#{1,3} (.+)$", text, flags=re.MULTILINE)[1:]
@@ -96,15 +95,3 @@ def _split(text: str) -> list[tuple[str, str]]:
 
 def _section(topic: str, heading: str, text: str) -> str:
     return f"{heading} (`ane-sweep help {topic}`)\n\n{text}\n"
-
-
-def _topic(word: str) -> str:
-    path = DOCS / f"{word}.md"
-    return path.read_text(encoding="utf-8").rstrip("\n") if word in topics() else ""
-
-
-def _list() -> str:
-    rows = [f"  {name:<12} {title}" for name, title in topics().items()]
-    head = f"{count(len(rows), 'topic')} to read, each with `ane-sweep help NAME`:"
-    tail = "`ane-sweep help keys` lists every key, `ane-sweep help KEY` one with its choices, `ane-sweep --help` the verbs."
-    return "\n".join([head, *rows, "", tail])

@@ -9,15 +9,12 @@ from ane_sweep.words import Parser
 def history(args: list[str]) -> int:
     """Print latency steps and return 0, 1 if a cell became slower, or 3 for too few runs. Raises RunNotFound, ConfigError."""
     parser = Parser(
-        "history",
-        "[N] [--json] [out=PATH]",
+        "history [N] [--json] [out=PATH]",
         "Steps in the latency of each cell over the last N runs, what changed with them, and whether the last run stands out.",
         "ane-sweep history 30",
         {OK: "nothing became slower", NOT_ALL_OK: "something became slower", IN_DOUBT: "too few runs to tell"},
     )
-    parser.add_argument(
-        "words", nargs="*", metavar="[N]", help=f"how many runs to look at, 2 or more (default: {RUNS})"
-    )
+    parser.add("words [N]", f"how many runs to look at, 2 or more (default: {RUNS})", nargs="*")
     parser.json("cells, each with its series and steps, and notes", "lines of text")
     parser.outputs()
     given = parser.read(args)

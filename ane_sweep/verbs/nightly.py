@@ -10,7 +10,7 @@ from ane_sweep.nightly import files
 from ane_sweep.nightly.rotation import Rotation
 from ane_sweep.stats.student import FEWEST
 from ane_sweep.store import runs
-from ane_sweep.terminal import OK, format_path, tell
+from ane_sweep.terminal import format_path, print_result
 from ane_sweep.words import Parser
 
 AT = "02:30"
@@ -19,16 +19,13 @@ AT = "02:30"
 def nightly(args: list[str]) -> int:
     """Show, accept or write. Raises ConfigError, RunNotFound."""
     parser = Parser(
-        "nightly",
-        "[accept [RUN] | write KIND FOLDER [at=HH:MM]] [--json] [out=PATH] [-- OVERRIDES]",
+        "nightly [accept [RUN] | write KIND FOLDER [at=HH:MM]] [--json] [out=PATH] [-- OVERRIDES]",
         "What the nights did; accept: a run becomes the level that later nights are compared with; write: files that start "
         "a night every day, or the command after -- (default: +sweep=nightly).",
         "ane-sweep nightly write systemd ~/files at=02:30 -- +sweep=nightly budget_minutes=120",
     )
-    parser.add_argument(
-        "words", nargs="*", metavar="WORD", help=f"KIND: {', '.join(files.KINDS)}; RUN: last, or a name (default: last)"
-    )
-    parser.key("at", "HH:MM", f"when a night begins, in local time (default: {AT})", default=lambda: AT)
+    parser.add("words WORD", f"KIND: {', '.join(files.KINDS)}; RUN: last, or a name (default: last)", nargs="*")
+    parser.add("at=HH:MM", "when a night begins, in local time", default=AT)
     parser.json("good, measured, again, latest; accept: good, cells; write: files, next", "lines of text")
     parser.outputs()
     overrides = args[args.index("--") + 1 :] if "--" in args else []
@@ -38,24 +35,20 @@ def nightly(args: list[str]) -> int:
         case []:
             return _show(out, given.json)
         case ["accept", *name] if len(name) < 2:
-            _accept(out, runs.find_run(out, name[0] if name else None), given.json)
+            return _accept(out, runs.find_run(out, name[0] if name else None), given.json)
         case ["write", kind, folder]:
             _check(overrides)
             job = files.job(out, given.at, overrides)
             written, then = files.write(kind, user_path(folder), job), files.NEXT[kind].format(label=files.LABEL)
-            if given.json:
-                tell(files=[str(path) for path in written], next=then)
-            else:
-                print(*map(format_path, written), then, sep="\n")
-        case _:
-            raise ConfigError(
-                f"nightly {' '.join(given.words)}: expected nothing, accept [RUN], or write KIND FOLDER with KIND one of "
-                f"{', '.join(files.KINDS)}"
-            )
-    return OK
+            text = "\n".join([*map(format_path, written), then])
+            return print_result(given.json, text, files=list(map(str, written)), next=then)
+    raise ConfigError(
+        f"nightly {' '.join(given.words)}: expected nothing, accept [RUN], or write KIND FOLDER with KIND one of "
+        f"{', '.join(files.KINDS)}"
+    )
 
 
-def _accept(out: Path, run: runs.Run, as_json: bool) -> None:
+def _accept(out: Path, run: runs.Run, as_json: bool) -> int:
     """Make a run the baseline of its cells. Raises ConfigError if it can be the baseline of none."""
     records = read_records(run.folder)
     fit = [one for one in records if sides.is_level(one)]
@@ -73,10 +66,9 @@ def _accept(out: Path, run: runs.Run, as_json: bool) -> None:
     rotation = Rotation.read(out)
     rotation.again = [key for key in rotation.again if key not in fine]
     rotation.write()
-    if as_json:
-        return tell(good=run.stamp, cells=fine)
     which = "its cells" if len(fine) == len(records) else f"{len(fine)} of its {len(records)} cells"
-    print(f"{run.stamp} is good: {which} are what later nights are compared with")
+    text = f"{run.stamp} is good: {which} are what later nights are compared with"
+    return print_result(as_json, text, good=run.stamp, cells=fine)
 
 
 def _check(overrides: list[str]) -> None:
@@ -88,18 +80,13 @@ def _check(overrides: list[str]) -> None:
 
 
 def _show(out: Path, as_json: bool) -> int:
-    good = sides.good_runs(out)
-    rotation = Rotation.read(out)
-    latest = out / "nightly" / "latest.md"
-    if as_json:
-        text = latest.read_text(encoding="utf-8") if latest.is_file() else None
-        tell(good=good, measured=len(rotation.measured), again=rotation.again, latest=text)
-        return OK
-    print(f"good nights: {', '.join(good[:5]) or 'none yet'}")
-    print(f"cells measured so far: {len(rotation.measured)}; to be looked at again: {len(rotation.again)}")
-    print(
-        latest.read_text(encoding="utf-8")
-        if latest.is_file()
-        else f"no night yet under {out}: ane-sweep +sweep=nightly"
+    good, rotation, latest = sides.good_runs(out), Rotation.read(out), out / "nightly" / "latest.md"
+    text = latest.read_text(encoding="utf-8") if latest.is_file() else None
+    lines = [
+        f"good nights: {', '.join(good[:5]) or 'none yet'}",
+        f"cells measured so far: {len(rotation.measured)}; to be looked at again: {len(rotation.again)}",
+        f"no night yet under {out}: ane-sweep +sweep=nightly" if text is None else text,
+    ]
+    return print_result(
+        as_json, "\n".join(lines), good=good, measured=len(rotation.measured), again=rotation.again, latest=text
     )
-    return OK

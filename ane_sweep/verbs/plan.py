@@ -2,12 +2,11 @@
 
 from ane_sweep.folders import outputs_folder
 from ane_sweep.terminal import BAD_CONFIGURATION, OK, tell
-from ane_sweep.verbs._matrix import requested
+from ane_sweep.verbs._pages import read_request
 
 
 def plan(args: list[str]) -> int:
-    """Show what would run, and what it would cost; runs nothing."""
-    if (request := requested(args, "plan")) is None:
+    if (request := read_request(args, "plan")) is None:
         return OK
     from ane_sweep.planner import overview
 

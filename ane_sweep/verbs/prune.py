@@ -2,20 +2,19 @@
 
 from ane_sweep.errors import ConfigError
 from ane_sweep.store.cache import open_store
-from ane_sweep.terminal import OK, count, tell
+from ane_sweep.terminal import count, print_result
 from ane_sweep.words import Parser, amount
 
 
 def prune(args: list[str]) -> int:
     """Delete cached artifacts: older-than-days=N, or the least recently used until max-gb=N remain."""
     parser = Parser(
-        "prune",
-        "older-than-days=N | max-gb=N [--json] [out=PATH]",
+        "prune older-than-days=N | max-gb=N [--json] [out=PATH]",
         "Delete cached artifacts by last use. Records, reports and runs stay, and what is needed again is made again.",
         "ane-sweep prune older-than-days=30",
     )
-    parser.key("older-than-days", "N", "those not used for so many days (no default)", amount)
-    parser.key("max-gb", "N", "the least recently used, until so many GB remain (no default)", amount)
+    parser.add("older-than-days=N", "those not used for so many days (no default)", amount)
+    parser.add("max-gb=N", "the least recently used, until so many GB remain (no default)", amount)
     parser.json("removed (folders in the cache)", "a line")
     parser.outputs()
     given = parser.read(args)
@@ -28,8 +27,4 @@ def prune(args: list[str]) -> int:
         store.sweep_tmp()
         leftovers.tidy(given.out)
         removed = store.prune(None if gigabytes is None else int(gigabytes * 1e9), days)
-    if given.json:
-        tell(removed=[str(path) for path in removed])
-    else:
-        print(f"removed {count(len(removed), 'artifact')}")
-    return OK
+    return print_result(given.json, f"removed {count(len(removed), 'artifact')}", removed=list(map(str, removed)))

@@ -1,8 +1,8 @@
 """`ane-sweep report [RUN ...] [--json|--markdown]`: a sweep's table, records or page; several machines side by side"""
 
-from collections.abc import Callable
+from argparse import Namespace
+from functools import partial
 from pathlib import Path
-from typing import Any
 from zipfile import is_zipfile
 
 from ane_sweep import engine, folders, terminal, words
@@ -14,7 +14,7 @@ from ane_sweep.report import document, drift, page, screen, table
 from ane_sweep.store import cache, runs
 from ane_sweep.terminal import NOT_ALL_OK, OK
 
-FILES = {"--html": page.as_html, "--markdown": page.as_markdown}
+FILES = {"html": page.as_html, "markdown": page.as_markdown}
 
 
 def report(args: list[str]) -> int:
@@ -23,11 +23,8 @@ def report(args: list[str]) -> int:
     out = given.out
     if given.markdown and not _is_markdown(given.markdown):  # the flag alone prints: the word after it is a run
         given.runs, given.markdown = [given.markdown, *given.runs], ""
-    files = {
-        f"--{name}": folders.user_path(path)
-        for name, path in (("html", given.html), ("markdown", given.markdown))
-        if path
-    }
+    asked = {"html": given.html, "markdown": given.markdown}
+    files = {name: folders.user_path(path) for name, path in asked.items() if path}
     if len(given.runs) > 1 or (given.runs and together.is_bundle(given.runs[0])):
         return _of_files(out, given, files)
     run = runs.find_run(out, given.runs[0] if given.runs else None)
@@ -39,10 +36,10 @@ def report(args: list[str]) -> int:
         except StageError as error:
             terminal.say(f"error: {error}")
             return NOT_ALL_OK
-        files = files or {"--html": run.folder / page.HTML_NAME}
-    for flag, path in files.items():
-        page.save(path, FILES[flag](document.Sweep.read(run.folder)))
-        print(f"{flag.removeprefix('--')}: {path}")
+        files = files or {"html": run.folder / page.HTML_NAME}
+    for form, path in files.items():
+        page.save(path, FILES[form](document.Sweep.read(run.folder)))
+        print(f"{form}: {path}")
     if files:
         return OK
     if given.json:
@@ -54,60 +51,46 @@ def report(args: list[str]) -> int:
     return OK
 
 
-def _of_files(out: Path, given: Any, files: dict[str, Path]) -> int:
+def _of_files(out: Path, given: Namespace, files: dict[str, Path]) -> int:
     """Print or write the table of one bundle, or the machines of several files or runs side by side."""
     if given.drift:
         raise ConfigError("--drift runs the worst cell of a run of this machine again; name one run")
     if len(given.runs) == 1:
         found = together.records(out, given.runs[0])
         sweep, sections = document.Sweep(found), None
-        texts: dict[str, Callable[[], str]] = {
-            "": lambda: screen.as_text(found, terminal.columns()),
-            "json": lambda: table.as_json(found),
-            "markdown": lambda: table.as_markdown(found),
-        }
+        texts = {"json": partial(table.as_json, found), "markdown": partial(table.as_markdown, found)}
+        texts[""] = partial(screen.as_text, found, terminal.columns())
     else:
         machines = together.together(out, given.runs)
         sweep, sections = together.report(machines)
-        texts = {
-            "": lambda: together.as_text(machines),
-            "json": lambda: together.as_json(machines),
-            "markdown": lambda: together.as_markdown(machines),
-        }
-    for flag, path in files.items():
-        page.save(path, FILES[flag](sweep, sections))
-        print(f"{flag.removeprefix('--')}: {path}")
+        forms = {"json": together.as_json, "markdown": together.as_markdown, "": together.as_text}
+        texts = {form: partial(write, machines) for form, write in forms.items()}
+    for form, path in files.items():
+        page.save(path, FILES[form](sweep, sections))
+        print(f"{form}: {path}")
     if not files:
-        asked = "json" if given.json else "markdown" if given.markdown is not None else ""
-        print(texts[asked](), end="")
+        print(texts["json" if given.json else "markdown" if given.markdown is not None else ""](), end="")
     return OK
 
 
 def _parser() -> words.Parser:
     parser = words.Parser(
-        "report",
-        "[RUN ...] [--json | --markdown] [--html FILE] [--markdown FILE] [--drift] [out=PATH]",
+        "report [RUN ...] [--json | --markdown] [--html FILE] [--markdown FILE] [--drift] [out=PATH]",
         "The table, the records or the report of a finished sweep, or of several machines: a row a cell, a column a machine. What it "
         "shows is no verdict: the exit code is 0.",
         "ane-sweep report last --html report.html",
         {NOT_ALL_OK: "--drift: the worst cell could not be run again"},
     )
-    parser.add_argument(
-        "runs", nargs="*", metavar="RUN",
-        help="a run's name, or last (default: last), or a file of `ane-sweep export`; several: machines side by side",
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print the records as one JSON array (default: a table)")
-    parser.add_argument(
-        "--markdown",
-        nargs="?",
-        const="",
-        metavar="[FILE]",
-        help="print the table as Markdown; FILE: write the report as Markdown",
+    parser.add(
+        "runs RUN",
+        "a run's name, or last (default: last), or a file of `ane-sweep export`; several: machines side by side",
+        nargs="*",
     )
-    parser.add_argument("--html", metavar="FILE", help="write the report as one page without network")
-    parser.add_argument(
-        "--drift", action="store_true", help="run the worst cell beside its fp32 self: which op loses accuracy"
-    )
+    parser.add("--json", "print the records as one JSON array (default: a table)")
+    markdown = "print the table as Markdown; FILE: write the report as Markdown"
+    parser.add_argument("--markdown", nargs="?", const="", metavar="[FILE]", help=markdown)
+    parser.add("--html FILE", "write the report as one page without network")
+    parser.add("--drift", "run the worst cell beside its fp32 self: which op loses accuracy")
     parser.outputs()
     return parser
 

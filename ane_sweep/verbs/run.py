@@ -5,11 +5,10 @@ import contextlib
 import resource
 import zipfile
 import zlib
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from textwrap import indent
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,70 +17,47 @@ from ane_sweep.bridge.disk import open_user_file
 from ane_sweep.errors import AneSweepError, ConfigError
 from ane_sweep.machine.memory import memory_budget
 from ane_sweep.terminal import BAD_CONFIGURATION, OK, say, tell
-from ane_sweep.words import Parser
+from ane_sweep.words import Parser, make_integer_reader
+
+if TYPE_CHECKING:
+    from ane_sweep.reference.features import Feature
+    from ane_sweep.reference.model import Model, ModelState
+    from ane_sweep.reference.trace import ObservedValue
 
 _SLOW_S = 20  # from so long a wait on, it is said before
 _SHOWN = 4  # values of an output that are printed
 
 
-def add_shared_options(made: Parser, *models: str) -> Parser:
-    """Add the options that `run` and `diff` share and return the parser; `models` are the positional words."""
+def add_shared_options(parser: Parser, *models: str) -> None:
+    """Add the options that `run` and `diff` share; `models` are the positional words."""
     for model in models:
-        made.add_argument(model, type=Path, metavar=model.upper(), help="a .mlpackage (or .mlmodel) of an ML Program")
-    made.add_argument(
-        "--input",
-        action="append",
+        parser.add(f"{model} {model.upper()}", "a .mlpackage (or .mlmodel) of an ML Program", Path)
+    parser.add(
+        "--input [NAME=]FILE",
+        "an .npy array, an .npz of arrays by name, or an image; NAME may be left out where there is one input",
         default=[],
-        metavar="[NAME=]FILE",
-        help="an .npy array, an .npz of arrays by name, or an image; NAME may be left out where there is one input",
+        action="append",
     )
-    made.add_argument(
-        "--random", type=parse_whole_number, metavar="SEED", help="seeded random values for inputs that are not given"
-    )
-    made.add_argument(
-        "--function", default="", metavar="NAME", help="of a multifunction package (default: its default one)"
-    )
-    made.add_argument(
-        "--numerics",
-        choices=("fp16", "fp32", "ane"),
-        metavar="fp16|fp32|ane",
-        help="how to compute (default: as declared)",
-    )
-    made.add_argument(
-        "--effects",
-        metavar="NAME,...",
-        help="with --numerics ane: names of its effects (default: those measured by several)",
-    )
-    made.add_argument(
-        "--device",
-        choices=("cpu", "cuda"),
-        default="cpu",
-        metavar="cpu|cuda",
-        help="cuda: an NVIDIA GPU (default: cpu)",
-    )
-    return made
-
-
-def parse_whole_number(word: str) -> int:
-    if not word.isdecimal():
-        raise argparse.ArgumentTypeError(f"{word!r} is no whole number of 0 or more")
-    return int(word)
+    parser.add("--random SEED", "seeded random values for inputs that are not given", make_integer_reader(0))
+    parser.add("--function NAME", "of a multifunction package (default: its default one)", default="")
+    parser.add("--numerics fp16|fp32|ane", "how to compute (default: as declared)")
+    parser.add("--effects NAME,...", "with --numerics ane: names of its effects (default: those measured by several)")
+    parser.add("--device cpu|cuda", "cuda: an NVIDIA GPU", default="cpu")
 
 
 def run(args: list[str]) -> int:
     """Predict once and print the outputs; return 0, or 2 if the model or an input is wrong."""
     options = Parser(
-        "run",
-        "MODEL [--input [NAME=]FILE]... [--random SEED] [--output FILE.npz] [--value NAME]... [--watch] [--drift N] [--json]",
+        "run MODEL [--input [NAME=]FILE]... [--random SEED] [--output FILE.npz] [--value NAME]... [--watch] [--drift N] [--json]",
         "One prediction of any ML Program by the reference runtime, on any host: what comes out, and what happens inside.",
         "ane-sweep run model.mlpackage --input x.npy",
         {BAD_CONFIGURATION: "a wrong word, or a model or an input that cannot be used"},
     )
     add_shared_options(options, "model")
-    options.add_argument("--output", type=Path, metavar="FILE.npz", help="write all array outputs")
-    options.add_argument("--value", action="append", default=[], metavar="NAME", help="an intermediate value as well")
-    options.add_argument("--watch", action="store_true", help="list ops with NaN, infinite or saturated values")
-    options.add_argument("--drift", type=parse_whole_number, metavar="N", help="the N ops that lose most against fp32")
+    options.add("--output FILE.npz", "write all array outputs", Path)
+    options.add("--value NAME", "an intermediate value as well", default=[], action="append")
+    options.add("--watch", "list ops with NaN, infinite or saturated values")
+    options.add("--drift N", "the N ops that lose most against fp32", make_integer_reader(0))
     options.json("package, computed, outputs, values, watched, drift, written", "lines of text")
     return _run(options.read(args))
 
@@ -96,9 +72,8 @@ def within_memory() -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
-        raise AneSweepError(
-            f"it needs more than the {most / 1e9:.3g} GB that this process may have: {error}"
-        ) from error
+        sentence = f"it needs more than the {most / 1e9:.3g} GB that this process may have: {error}"
+        raise AneSweepError(sentence) from error
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
@@ -112,13 +87,9 @@ def _run(given: argparse.Namespace) -> int:
     if given.numerics == "ane":
         _say_if_slow(given)
     inputs = read_inputs(given.input, model.inputs, given.random)
-    outputs = model.predict(inputs, model.new_state() if model.states else None)
-    kept = (
-        trace.collect_values(model, inputs, given.value, model.new_state() if model.states else None)
-        if given.value
-        else {}
-    )
-    watched = trace.record_values(model, inputs, model.new_state() if model.states else None) if given.watch else None
+    outputs = predict(model, inputs)
+    kept = trace.collect_values(model, inputs, given.value, make_state(model)) if given.value else {}
+    watched = trace.record_values(model, inputs, make_state(model)) if given.watch else None
     exact = load(given.model, given, numerics="fp32") if given.drift else None
     worst = trace.rank_worst(trace.measure_drift(model, exact, inputs), given.drift) if exact else None
     if given.output:
@@ -126,7 +97,7 @@ def _run(given: argparse.Namespace) -> int:
     if given.json:
         tell(
             package=str(given.model), computed=describe_numerics(model), outputs=_plain(outputs), values=_plain(kept),
-            watched=rows(watched), drift=rows(worst), written=given.output and str(given.output),
+            watched=to_dicts(watched), drift=to_dicts(worst), written=given.output and str(given.output),
         )  # fmt: skip
         return OK
     print(f"{given.model} on the reference runtime: {describe_numerics(model)}")
@@ -141,7 +112,15 @@ def _run(given: argparse.Namespace) -> int:
     return OK
 
 
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
+def make_state(model: "Model") -> "ModelState | None":
+    return model.new_state() if model.states else None
+
+
+def predict(model: "Model", inputs: Mapping[str, object]) -> dict[str, object]:
+    return model.predict(inputs, make_state(model))
+
+
+def _plain(values: Mapping[str, object]) -> dict[str, object]:
     """Return each array's type, shape, extremes and number of non-finite elements; any other value as text."""
     return {
         name: _figures(value) if isinstance(value, np.ndarray) else describe_value(value)
@@ -149,26 +128,26 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _figures(value: np.ndarray) -> dict[str, Any]:
-    told: dict[str, Any] = {"dtype": str(value.dtype), "shape": list(value.shape)}
+def _figures(value: np.ndarray) -> dict[str, object]:
+    shape: dict[str, object] = {"dtype": str(value.dtype), "shape": list(value.shape)}
     if not value.size or value.dtype.kind not in "biuf":
-        return told
-    finite = value[np.isfinite(value)] if value.dtype.kind == "f" else value
+        return shape
+    finite = value[np.isfinite(value)]
     ends = {"least": finite.min().item(), "most": finite.max().item()} if finite.size else {}
-    return {**told, **ends, "not_finite": value.size - finite.size, "first": value.reshape(-1)[:_SHOWN].tolist()}
+    return {**shape, **ends, "not_finite": value.size - finite.size, "first": value.reshape(-1)[:_SHOWN].tolist()}
 
 
-def rows(seen: list[Any] | None) -> list[dict[str, Any]] | None:
-    return None if seen is None else [asdict(item) for item in seen]
+def to_dicts(seen: "list[ObservedValue] | None") -> list[dict[str, object]] | None:
+    return None if seen is None else [item.to_dict() for item in seen]
 
 
-def load(path: Path, given: argparse.Namespace, numerics: str | None = None) -> Any:
-    """Load the model with the given options."""
+def load(path: Path, given: argparse.Namespace, numerics: str | None = None) -> "Model":
     from ane_sweep import reference
 
     effects = given.effects.split(",") if given.effects and numerics is None else None
-    how: Any = {"numerics": numerics or given.numerics, "effects": effects, "device": given.device}
-    return reference.load(path, given.function, **how)
+    return reference.load(
+        path, given.function, numerics=numerics or given.numerics, effects=effects, device=given.device
+    )
 
 
 def _say_if_slow(given: argparse.Namespace) -> None:
@@ -186,23 +165,23 @@ def _say_if_slow(given: argparse.Namespace) -> None:
         )
 
 
-def describe_numerics(model: Any) -> str:
+def describe_numerics(model: "Model") -> str:
     """Return a model's numerics, and its device if that is not the CPU."""
-    return ", on ".join(model.realised[name] for name in ("numerics", "device") if name in model.realised)
+    return ", on ".join(str(model.realised[name]) for name in ("numerics", "device") if name in model.realised)
 
 
-def read_inputs(given: list[str], features: dict[str, Any], seed: int | None) -> dict[str, Any]:
+def read_inputs(given: list[str], features: "Mapping[str, Feature]", seed: int | None) -> dict[str, object]:
     """Return the values of all inputs. Raises ConfigError for files that cannot be read or that belong to no input."""
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for text in given:
         name, _, file = text.rpartition("=")
         if name and name not in features:
             raise ConfigError(f"--input {text}: no input is called {name!r}; inputs: {', '.join(features)}")
-        found = _read(Path(file))
-        if isinstance(found, dict) and not name:
-            values |= found
+        content = _read(Path(file))
+        if isinstance(content, dict) and not name:
+            values |= content
         elif name or len(features) == 1:
-            values[name or next(iter(features))] = found
+            values[name or next(iter(features))] = content
         else:
             raise ConfigError(f"--input {text}: which input is it? Write NAME={file}; inputs: {', '.join(features)}")
     generator = np.random.default_rng(seed)
@@ -212,7 +191,7 @@ def read_inputs(given: list[str], features: dict[str, Any], seed: int | None) ->
     return values
 
 
-def _random(feature: Any, generator: np.random.Generator) -> np.ndarray:
+def _random(feature: "Feature", generator: np.random.Generator) -> np.ndarray:
     if feature.kind == "image":
         return np.asarray(generator.integers(0, 256, feature.shape), np.float32)
     if feature.dtype.kind in "iu":
@@ -220,7 +199,7 @@ def _random(feature: Any, generator: np.random.Generator) -> np.ndarray:
     return np.asarray(generator.standard_normal(feature.shape), feature.dtype)
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> object:
     if path.exists() and not path.is_file():
         raise ConfigError(f"--input {path}: it is no regular file")
     try:
@@ -236,22 +215,22 @@ def _read(path: Path) -> Any:
         raise ConfigError(f"--input {path}: cannot be read: {error}") from error
 
 
-def describe_value(value: Any) -> str:
-    """Return one line about an output."""
+def describe_value(value: object) -> str:
     if not isinstance(value, np.ndarray):
-        return str(value) if not hasattr(value, "size") else f"image {value.size[0]} x {value.size[1]} ({value.mode})"
+        if hasattr(value, "size") and hasattr(value, "mode"):
+            return f"image {value.size[0]} x {value.size[1]} ({value.mode})"
+        return str(value)
     text = f"{value.dtype} {list(value.shape)}"
     if not value.size or value.dtype.kind not in "biuf":
         return text
     shown = ", ".join(f"{item:.6g}" for item in value.reshape(-1)[:_SHOWN].astype(np.float64))
-    more = ", ..." if value.size > _SHOWN else ""
-    finite = value[np.isfinite(value)] if value.dtype.kind == "f" else value
+    finite = value[np.isfinite(value)]
     span = f"from {finite.min():.6g} to {finite.max():.6g}" if finite.size else "nothing finite"
-    lost = value.size - finite.size
-    return f"{text} {span}{f', {lost} not finite' if lost else ''}: {shown}{more}"
+    lost = f", {value.size - finite.size} not finite" if finite.size < value.size else ""
+    return f"{text} {span}{lost}: {shown}{', ...' if value.size > _SHOWN else ''}"
 
 
-def _print_watched(seen: list[Any]) -> None:
+def _print_watched(seen: "list[ObservedValue]") -> None:
     bad = [item for item in seen if item.nan or item.infinite or item.saturated]
     print(f"{len(seen)} values seen, {len(bad)} of them with NaN, infinite or saturated elements")
     for item in bad:
@@ -259,26 +238,25 @@ def _print_watched(seen: list[Any]) -> None:
         print(f"  {item.name} ({item.type}): {', '.join(f'{count} {what}' for what, count in counts if count)}")
 
 
-def print_drift(seen: list[Any], title: str) -> None:
+def print_drift(seen: "list[ObservedValue]", title: str) -> None:
     """Print rows of ops with their distances, each relative to the largest magnitude of the value in the reference."""
     print(f"{title}:")
-    rows = (
-        (
-            *("" if rate is None else f"{rate:.2e}" for rate in (item.drift, item.jump, item.own)),
-            f"{item.name} ({item.type} {item.dtype} {list(item.shape)})",
-        )
+    rows = [
+        [*("" if rate is None else f"{rate:.2e}" for rate in (item.drift, item.jump, item.own)),
+         f"{item.name} ({item.type} {item.dtype} {list(item.shape)})"]
         for item in seen
-    )
+    ]  # fmt: skip
     print(indent(tables.aligned(rows, heads=("drift", "jump", "own", "op"), right=range(3)), "  "))
 
 
-def _arrays(outputs: dict[str, Any]) -> dict[str, Any]:
+def _arrays(outputs: Mapping[str, object]) -> dict[str, np.ndarray]:
     return {name: value for name, value in outputs.items() if isinstance(value, np.ndarray)}
 
 
-def _write(path: Path, outputs: dict[str, Any]) -> None:
+def _write(path: Path, outputs: Mapping[str, object]) -> None:
+    arrays: dict[str, Any] = {**_arrays(outputs)}  # to numpy's stubs one could be `allow_pickle`
     try:
         with open_user_file(path) as aside, open(aside, "wb") as file:
-            np.savez(file, **_arrays(outputs))
+            np.savez(file, **arrays)
     except OSError as error:
         raise AneSweepError(f"{path}: cannot be written ({error.strerror})") from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ane_sweep.folders import outputs_folder
 from ane_sweep.terminal import AGAIN, OK, tell
-from ane_sweep.verbs._matrix import requested
+from ane_sweep.verbs._pages import read_request
 
 if TYPE_CHECKING:
     from ane_sweep.planner.matrix import Request
@@ -17,8 +17,7 @@ STOPPED = AGAIN
 
 
 def sweep(args: list[str]) -> int:
-    """Run the matrix."""
-    if (request := requested(args, "sweep")) is None:
+    if (request := read_request(args, "sweep")) is None:
         return OK
     out = outputs_folder(request.settings.out)
     if "--json" not in args:

@@ -13,7 +13,7 @@ from ane_sweep.planner import options
 from ane_sweep.planner.paths import conf_dir
 from ane_sweep.talk import cells
 from ane_sweep.talk import divergence as parting
-from ane_sweep.talk.session import Session
+from ane_sweep.talk.session import Event, Session
 from tests.bench import Row
 
 PROMPT = "Once upon a time"
@@ -64,7 +64,7 @@ def beside_hugging_face(partner: cells.Partner, folder: Path) -> parting.Diverge
         return parting.find_divergence(sample, theirs, (session.out / "logits-0.npy", folder / "theirs.npy"))
 
 
-def hugging_face(partner: cells.Partner, logits: Path) -> dict[str, Any]:
+def hugging_face(partner: cells.Partner, logits: Path) -> Event:
     """A sample as a session tells it; its logits are left in a file."""
     import numpy as np
     import torch
@@ -86,7 +86,7 @@ def hugging_face(partner: cells.Partner, logits: Path) -> dict[str, Any]:
         )  # fmt: skip
     np.save(logits, torch.cat(made.logits).numpy())
     new = made.sequences[0, ids.shape[1] :].tolist()
-    return {"ids": new, "pieces": [tokenizer.decode([one]) for one in new]}
+    return {"ids": new, "pieces": [str(tokenizer.decode([one])) for one in new]}
 
 
 def classified(words: list[str]) -> Row:

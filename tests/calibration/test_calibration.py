@@ -23,6 +23,7 @@ from ane_sweep.errors import ConfigError, StoreError
 from ane_sweep.machine import calibrated
 from ane_sweep.placement import chips
 from ane_sweep.placement.types import Ops
+from ane_sweep.planner import config
 
 SMALL, LARGE = 7_089_408, 67_149_824  # parameters of the nets
 
@@ -49,7 +50,7 @@ def row(chip="m3", quantity="dispatch_ms", value=0.25, **changes) -> calibrated.
 
 @pytest.mark.parametrize("tiny", [False, True])
 def test_every_probe_is_a_cell_and_every_cell_a_probe(tiny):
-    cells = probes.load_request(probes.sweep_words("m1", tiny, [])).cells
+    cells = config.load(probes.sweep_words("m1", tiny, [])).cells
     by_name = dict(zip([probe.name for probe in probes.list_probes()], cells, strict=True))
     assert len({cell.key for cell in cells}) == len(cells)
     assert by_name["palettes"].precision == "p4" and by_name["chunks"].chunks == 4
@@ -75,7 +76,7 @@ def test_the_three_figures_come_back_out_of_the_times_they_make(dispatch, flop, 
 
 @cache
 def cells() -> list:
-    return probes.load_request(probes.sweep_words("m3", False, [])).cells
+    return config.load(probes.sweep_words("m3", False, [])).cells
 
 
 def taken(times: dict[str, float], failed: str | None = None) -> list[Record]:

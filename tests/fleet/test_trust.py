@@ -156,7 +156,7 @@ def test_a_password_in_the_store_is_refused_and_not_repeated():
         (["scheduler", "tcp://127.0.0.1:1"], "without TLS"),
         (["worker", "tcp://127.0.0.1:1"], "without TLS"),
         (["worker", "tls://hub:1", "tls://hub:2"], "too many words"),
-        (["worker", "tls://hub:1", "--port", "0"], "no port"),
+        (["worker", "tls://hub:1", "--port", "0"], "0: expected a port from 1 to 65,535"),
         (["worker", "tls://hub:1"], "no certificates"),
         (["write", "systemd", "worker", "files"], "ADDRESS"),
         (
@@ -164,7 +164,7 @@ def test_a_password_in_the_store_is_refused_and_not_repeated():
             "holds no password",
         ),
         (["write", "upstart", "worker", "files", "tls://127.0.0.1:1"], "systemd or launchd"),
-        (["worker", "tls://hub:1", "--prepare", "many"], "no whole number"),
+        (["worker", "tls://hub:1", "--prepare", "many"], "many: expected a whole number"),
         (["worker", "tls://hub:1", "--name", "a b"], "expected letters"),
     ],
 )

@@ -13,7 +13,7 @@ import ane_sweep
 from ane_sweep.__main__ import main
 from ane_sweep.errors import PackageError
 from ane_sweep.hwx import comparison, facts, files, netplist, program, stream, tasks
-from ane_sweep.verbs.hwx import columns, picture, show
+from ane_sweep.verbs.hwx import picture, show
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -168,7 +168,7 @@ def test_several_files_are_compared_with_the_first():
     (differs,) = found.to_dict()["differences"]
     (task,) = differs["tasks"]
     assert task["operation"] == ["pass through, then relu", "pass through, then lookup table"]
-    assert "differing: 1 in what they do" in columns.text(found.programs)
+    assert "differing: 1 in what they do" in show.compare(found.programs)
     same = comparison.compare_programs(of("relu"), of("relu"))
     assert (same["tasks"], same["registers"], same["flags"]) == ([], 0, {})
 

@@ -351,7 +351,7 @@ def test_no_link_is_cut_however_narrow_the_terminal_is(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes this for a terminal
     page = "http://127.0.0.1:5000/#/compare-runs?runs=" + "a" * 400
-    engine.show_links({"MLflow": "mlflow ui", "compare": page})
+    engine.TERMINAL.links({"MLflow": "mlflow ui", "compare": page})
     assert capsys.readouterr().out == f"MLflow: mlflow ui\ncompare: {page}\n"
 
 

@@ -82,7 +82,7 @@ def test_what_is_wrong_is_said(models, x, tmp_path, capsys):
             run([models["wide"], "--input", str(tmp_path / name)])
     with pytest.raises(ConfigError, match="no input is called 'y'; inputs: x"):
         diff([models["wide"], models["half"], "--random", "0", "--input", f"y={x}"])
-    with pytest.raises(ConfigError, match="'-1' is no whole number of 0 or more"):
+    with pytest.raises(ConfigError, match="-1: expected a whole number of 0 or more"):
         run([models["wide"], "--random=-1"])
     with pytest.raises(ConfigError, match=r"--outptu: unknown here \(did you mean '--output'\?\)"):
         run([models["wide"], "--outptu", "x"])

@@ -10,8 +10,8 @@ from ane_sweep.errors import ConfigError
 from ane_sweep.machine import stand_in
 from ane_sweep.planner import inherited
 from ane_sweep.store import remote, runs
-from ane_sweep.terminal import NOT_ALL_OK, OK, tell
-from ane_sweep.verbs.doctor import confirm, shared
+from ane_sweep.terminal import NOT_ALL_OK, OK, print_result
+from ane_sweep.verbs.doctor import confirm, probes
 from ane_sweep.verbs.doctor.probes import PROBES, Finding
 from ane_sweep.verbs.doctor.world import World
 from ane_sweep.words import Parser
@@ -25,8 +25,7 @@ def doctor(args: list[str], world: World | None = None) -> int:
     Exit code 0 when this host can run sweeps (its `needed` probes all say yes), else 1. Raises ConfigError for a wrong word.
     """
     parser = Parser(
-        "doctor",
-        "[--json] [--confirm RUN] [uri=URI] [store=URL] [out=PATH]",
+        "doctor [--json] [--confirm RUN] [uri=URI] [store=URL] [out=PATH]",
         "What this host can and cannot do, each line a probe that ran, with what it saw and the way to more.",
         "ane-sweep doctor uri=http://127.0.0.1:5000",
         {
@@ -38,13 +37,9 @@ def doctor(args: list[str], world: World | None = None) -> int:
     parser.json(
         "able, stand_in, probes (each with probe, can, evidence, remedy, needed); --confirm: stand_in, checks", "lines"
     )
-    parser.add_argument(
-        "--confirm", metavar="RUN", help="check a Mac's run (a name, or last) against what we assume of Core ML"
-    )
-    parser.key(
-        "uri", "URI", "the tracking URI to ask (default: $MLFLOW_TRACKING_URI, or sqlite under the outputs folder)"
-    )
-    parser.key("store", "URL", "a store that machines share, to be written, read and deleted in (default: none)")
+    parser.add("--confirm RUN", "check a Mac's run (a name, or last) against what we assume of Core ML")
+    parser.add("uri=URI", "the tracking URI to ask (default: $MLFLOW_TRACKING_URI, or sqlite under the outputs folder)")
+    parser.add("store=URL", "a store that machines share, to be written, read and deleted in (default: none)")
     parser.outputs()
     given = parser.read(args)
     if given.confirm is not None:
@@ -53,14 +48,14 @@ def doctor(args: list[str], world: World | None = None) -> int:
         raise ConfigError(wrong)
     world = world or World(out=given.out, uri=given.uri or inherited.tracking_uri())
     with ThreadPoolExecutor(4) as pool:  # most of them wait for a child or a server
-        asked = [] if given.store is None else [pool.submit(shared.store, given.store)]
+        asked = [] if given.store is None else [pool.submit(probes.store, given.store)]
         found = [*pool.map(lambda probe: probe(world), PROBES), *(probe.result() for probe in asked)]
     able = all(finding.can for finding in found if finding.needed)
-    if given.json:
-        script = stand_in.active()
-        tell(able=able, stand_in=script.label() if script else None, probes=[vars(finding) for finding in found])
-    else:
-        print(as_text(found, able))
+    script = stand_in.active()
+    findings = [vars(finding) for finding in found]
+    print_result(
+        given.json, as_text(found, able), able=able, stand_in=script.label() if script else None, probes=findings
+    )
     return OK if able else NOT_ALL_OK
 
 
@@ -77,9 +72,8 @@ def as_text(found: list[Finding], able: bool) -> str:
     lines.append(tables.aligned(rows, width=WIDTH))
     missing = [finding.probe for finding in found if finding.needed and not finding.can]
     if missing == ["store"]:
-        lines.append(
-            "this host can run sweeps, but not with that store: they would go on without it, and share nothing"
-        )
+        last = "this host can run sweeps, but not with that store: they would go on without it, and share nothing"
     else:
-        lines.append("this host can run sweeps" if able else f"this host cannot run sweeps: {', '.join(missing)}")
+        last = "this host can run sweeps" if able else f"this host cannot run sweeps: {', '.join(missing)}"
+    lines.append(last)
     return "\n".join(lines)

@@ -6,8 +6,6 @@ Everything about Core ML here was written without a Mac. Each check below is one
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from ane_sweep import tables
 from ane_sweep.bridge.record import Record, worst_psnr
@@ -17,16 +15,9 @@ from ane_sweep.terminal import NOT_ALL_OK, OK, tell
 CONFIRMED, CONTRADICTED, NOT_SEEN = "confirmed", "contradicted", "not seen"
 NATIVE_SLACK = 1.05  # what Core ML says a call took may not exceed what we saw, but for the clock's grain
 LEAST_PSNR_DB = 40.0
-Answer = tuple[str, str]
+Answer = tuple[str, str]  # a state, and what the records show
+Judge = Callable[[Sequence[Record]], Answer]  # of the records of cells that ran on Core ML
 TORCH_ON_GPU = [name for name, one in RUNTIMES.items() if one.hardware == "Apple" and one.needs == "checkpoint"]
-
-
-@dataclass(frozen=True)
-class Check:
-    """One assumption. `judge` gets the records of cells that ran on Core ML."""
-
-    what: str
-    judge: Callable[[Sequence[Record]], Answer]
 
 
 def confirm(records: Sequence[Record], *, as_json: bool = False) -> int:
@@ -47,11 +38,11 @@ def confirm(records: Sequence[Record], *, as_json: bool = False) -> int:
 def check(records: Sequence[Record]) -> list[tuple[str, str, str]]:
     """Return (assumption, state, what the records show) for each assumption about Core ML."""
     mine = [r for r in records if traits(r.cell.get("runtime")).coreml or traits(r.realised.get("runtime")).coreml]
-    found = [(check.what, *check.judge(mine)) for check in CHECKS]
+    found = [(what, *judge(mine)) for what, judge in CHECKS.items()]
     return [*found, ("PyTorch runs on the GPU", *_check_mps(records))]
 
 
-def _check_stage(name: str) -> Callable[[Sequence[Record]], Answer]:
+def _check_stage(name: str) -> Judge:
     """Return the check that a stage ended well wherever it ran."""
 
     def judge(records: Sequence[Record]) -> Answer:
@@ -73,7 +64,7 @@ def _check_plans(records: Sequence[Record]) -> Answer:
     return (CONFIRMED if any(ops.values()) else CONTRADICTED), f"ops over {len(plans)} plans: {ops}"
 
 
-def _check_order(first: str, second: str, slack: float = 1.0) -> Callable[[Sequence[Record]], Answer]:
+def _check_order(first: str, second: str, slack: float = 1.0) -> Judge:
     """Return the check that metric `first` is at most `slack` times `second`, in the median over records that have both."""
 
     def judge(records: Sequence[Record]) -> Answer:
@@ -95,7 +86,7 @@ def _check_accuracy(records: Sequence[Record]) -> Answer:
     return (CONFIRMED if min(values) >= LEAST_PSNR_DB else CONTRADICTED), f"PSNR {min(values):.1f} dB at least"
 
 
-def _check_source(name: str) -> Callable[[Sequence[Record]], Answer]:
+def _check_source(name: str) -> Judge:
     """Return the check that a source of evidence gave a figure; a reason in its place contradicts nothing."""
 
     def judge(records: Sequence[Record]) -> Answer:
@@ -104,14 +95,13 @@ def _check_source(name: str) -> Callable[[Sequence[Record]], Answer]:
             return NOT_SEEN, "no evidence pass ended"
         words = ("measured", "nominal", "moderate", "heavy", "trapping", "sleeping")
         missing = [str(text) for text in told if text not in words]
-        return (
-            (NOT_SEEN, missing[0]) if len(missing) == len(told) else (CONFIRMED, f"in {len(told) - len(missing)} cells")
-        )
+        there = len(told) - len(missing)
+        return (CONFIRMED, f"in {there} cells") if there else (NOT_SEEN, missing[0])
 
     return judge
 
 
-def _check_range(metric: str, low: float, high: float, unit: str) -> Callable[[Sequence[Record]], Answer]:
+def _check_range(metric: str, low: float, high: float, unit: str) -> Judge:
     def judge(records: Sequence[Record]) -> Answer:
         values = [value for record in records if (value := record.value(metric)) is not None]
         if not values:
@@ -122,7 +112,7 @@ def _check_range(metric: str, low: float, high: float, unit: str) -> Callable[[S
     return judge
 
 
-def _check_units(units: str, wanted: str) -> Callable[[Sequence[Record]], Answer]:
+def _check_units(units: str, wanted: str) -> Judge:
     """Return the check that cells ran on the unit that they request. Another unit is a finding about the program, not our code."""
 
     def judge(records: Sequence[Record]) -> Answer:
@@ -132,7 +122,7 @@ def _check_units(units: str, wanted: str) -> Callable[[Sequence[Record]], Answer
         there = [record for record in asked if record.realised.get("observed") == wanted]
         if there:
             return CONFIRMED, f"{len(there)} of {len(asked)} cells"
-        why: Any = asked[0].realised.get("verdict_reasons") or ["no reason given"]
+        why = asked[0].realised.get("verdict_reasons") or ["no reason given"]
         return NOT_SEEN, f"none of {len(asked)} cells; {why[0]}"
 
     return judge
@@ -150,24 +140,24 @@ def _check_mps(records: Sequence[Record]) -> Answer:
     return (CONFIRMED if psnr >= 60 else CONTRADICTED), f"PSNR {psnr:.1f} dB at least, in fp32"
 
 
-CHECKS = (
-    Check("Core ML compiles our programs", _check_stage("compile")),
-    Check("MLComputePlan answers for them", _check_stage("place")),
-    Check("it names a unit for their ops", _check_plans),
-    Check("they load, cold and cached", _check_stage("load")),
-    Check("a cached load is the faster one", _check_order("load_cached_ms", "load_cold_ms")),
-    Check("they predict", _check_stage("latency")),
-    Check("Core ML's own duration is within ours", _check_order("latency_native_median_ms", "latency_median_ms", NATIVE_SLACK)),
-    Check("their numbers are right", _check_accuracy),
-    Check("the evidence pass ends", _check_stage("evidence")),
-    Check("log stream can be read", _check_source("log")),
-    Check("powermetrics can be read", _check_source("power")),
-    Check("energy of a prediction is believable", _check_range("energy_cpu_mj", 0.0, 1e5, "mJ")),
-    Check("proc_pid_rusage can be read", _check_source("footprint")),
-    Check("footprint is believable", _check_range("footprint_peak_bytes", 3e7, 1e12, "bytes")),
-    Check("thermal pressure can be read", _check_source("thermal_pressure")),
-    Check("die temperature is believable", _check_range("die_celsius", 15.0, 115.0, "degC")),
-    Check("the CPU is recognised", _check_units("cpu_only", "cpu")),
-    Check("the GPU is recognised", _check_units("cpu_and_gpu", "gpu")),
-    Check("the Neural Engine is recognised", _check_units("cpu_and_ne", "ane")),
-)  # fmt: skip
+CHECKS: dict[str, Judge] = {
+    "Core ML compiles our programs": _check_stage("compile"),
+    "MLComputePlan answers for them": _check_stage("place"),
+    "it names a unit for their ops": _check_plans,
+    "they load, cold and cached": _check_stage("load"),
+    "a cached load is the faster one": _check_order("load_cached_ms", "load_cold_ms"),
+    "they predict": _check_stage("latency"),
+    "Core ML's own duration is within ours": _check_order("latency_native_median_ms", "latency_median_ms", NATIVE_SLACK),
+    "their numbers are right": _check_accuracy,
+    "the evidence pass ends": _check_stage("evidence"),
+    "log stream can be read": _check_source("log"),
+    "powermetrics can be read": _check_source("power"),
+    "energy of a prediction is believable": _check_range("energy_cpu_mj", 0.0, 1e5, "mJ"),
+    "proc_pid_rusage can be read": _check_source("footprint"),
+    "footprint is believable": _check_range("footprint_peak_bytes", 3e7, 1e12, "bytes"),
+    "thermal pressure can be read": _check_source("thermal_pressure"),
+    "die temperature is believable": _check_range("die_celsius", 15.0, 115.0, "degC"),
+    "the CPU is recognised": _check_units("cpu_only", "cpu"),
+    "the GPU is recognised": _check_units("cpu_and_gpu", "gpu"),
+    "the Neural Engine is recognised": _check_units("cpu_and_ne", "ane"),
+}  # fmt: skip

@@ -1,17 +1,21 @@
 """The probes of the doctor, in the order of its table. Each reads the world and returns one Finding; none raises."""
 
+import os
 import platform
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ane_sweep import outward
-from ane_sweep.machine import powermetrics, stand_in, syslog, thermal
+from ane_sweep.machine import powermetrics, stand_in, syslog, thermal, tools
+from ane_sweep.store import remote
 from ane_sweep.verbs.doctor.world import World
 
 GB = 1e9
 LEAST_FREE_GB, LEAST_MEMORY_GB = 10, 8
 LISTEN_S = 3.0
 NEEDS_MAC = "a Mac with Apple silicon; on this host programs are converted, cut, predicted and scored all the same"
+_STORE_REMEDY = "address, credentials (docs/fleet.md) and room; a sweep goes on without, and pushes nothing"
 
 
 @dataclass
@@ -25,240 +29,239 @@ class Finding:
     needed: bool = False
 
 
-Probe = Callable[[World], Finding]
+Answer = tuple[bool, str, str]  # can, evidence, remedy
+PROBES: list[Callable[[World], Finding]] = []
 
 
-def python(world: World) -> Finding:
-    version = ".".join(map(str, world.python))
+def probe(name: str, needed: bool = False) -> Callable[[Callable[[World], Answer]], Callable[[World], Answer]]:
+    """Return a decorator that adds a function to the probes."""
+
+    def add(look: Callable[[World], Answer]) -> Callable[[World], Answer]:
+        PROBES.append(lambda world: Finding(name, *look(world), needed))
+        return look
+
+    return add
+
+
+@probe("python", needed=True)
+def python(world: World) -> Answer:
     can = (3, 11) <= world.python[:2] <= (3, 13)
-    return Finding("python", can, version, "Python 3.11 to 3.13: coremltools 9.0 has wheels for no other", needed=True)
+    return can, ".".join(map(str, world.python)), "Python 3.11 to 3.13: coremltools 9.0 has wheels for no other"
 
 
-def architecture(world: World) -> Finding:
+@probe("architecture", needed=True)
+def architecture(world: World) -> Answer:
     """Check that Python is native: one that Rosetta translates, or one for Intel, sees no Neural Engine."""
     if world.system != "darwin":
-        return Finding("architecture", True, f"{world.system} {world.machine}", "", needed=True)
+        return True, f"{world.system} {world.machine}", ""
     translated = world.translated()
     evidence = f"macOS {world.machine}" + (", translated by Rosetta" if translated else "")
     remedy = "an arm64 Python: under Rosetta Core ML sees no Neural Engine and timings are of translated code"
-    return Finding("architecture", world.machine == "arm64" and not translated, evidence, remedy, needed=True)
+    return world.machine == "arm64" and not translated, evidence, remedy
 
 
-def packages(world: World) -> Finding:
+@probe("packages", needed=True)
+def packages(world: World) -> Answer:
     names = ("coremltools", "torch", "transformers", "numpy", "mlflow", "hydra-core")
     have = {name: world.version(name) for name in names}
-    wanted = next((r for r in world.requirements() if r.startswith("coremltools==")), "coremltools==9.0").partition(
-        "=="
-    )[2]
+    pins = [pin.partition("==")[2] for pin in world.requirements() if pin.startswith("coremltools==")]
+    wanted = next(iter(pins), "9.0")
     evidence = ", ".join(f"{name} {version or 'missing'}" for name, version in have.items())
-    can = None not in have.values() and have["coremltools"] == wanted
-    return Finding(
-        "packages",
-        can,
-        evidence,
-        f"pip install -e '.[run]' (coremltools {wanted} is what this version is checked with)",
-        needed=True,
-    )
+    remedy = f"pip install -e '.[run]' (coremltools {wanted} is what this version is checked with)"
+    return None not in have.values() and have["coremltools"] == wanted, evidence, remedy
 
 
-def conversion(world: World) -> Finding:
+@probe("conversion", needed=True)
+def conversion(world: World) -> Answer:
     """Check that coremltools can write weights: a pure-Python build cannot (coremltools#2448)."""
+    remedy = "coremltools from PyPI: it has wheels for macOS and for Linux on x86-64"
     try:
-        can = world.child("coreml")["storage"]
-        evidence = "coremltools' weight writer " + ("is there" if can else "is missing: a build without native code")
+        can = bool(world.child("coreml")["storage"])
     except (RuntimeError, KeyError) as error:
-        can, evidence = False, f"importing coremltools {error}"
-    return Finding(
-        "conversion",
-        can,
-        evidence,
-        "coremltools from PyPI: it has wheels for macOS and for Linux on x86-64",
-        needed=True,
-    )
+        return False, f"importing coremltools {error}", remedy
+    return can, f"coremltools' weight writer is {'there' if can else 'missing: a build without native code'}", remedy
 
 
-def core_ml(world: World) -> Finding:
-    try:
-        seen = world.child("coreml")
-    except (RuntimeError, ValueError) as error:
-        return Finding(
-            "core ml",
-            False,
-            f"a process that loads it {error}",
-            "run `python -m ane_sweep.worker.runtimes._probe coreml` and read",
-        )
-    if not seen.get("native"):
-        return Finding("core ml", False, f"no native module on {world.system}", NEEDS_MAC)
-    if "predict_ms" not in seen:
-        remedy = "a newer macOS, or the wheel of coremltools for this Python"
-        return Finding("core ml", False, f"a program of one op failed: {seen.get('error')}", remedy)
-    return Finding("core ml", True, f"a program of one op took {seen['predict_ms']:.2f} ms on the CPU", "")
-
-
-def neural_engine(world: World) -> Finding:
-    try:
-        devices = world.child("coreml").get("devices", {})
-    except RuntimeError as error:
-        devices, why = {}, f"asking {error}"
-    else:
-        why = f"Core ML lists {', '.join(devices)}" if devices else "no Core ML to ask"
-    if "Neural Engine" in devices:
-        cores = devices["Neural Engine"]
-        return Finding(
-            "neural engine", True, f"Core ML lists one of {cores} cores on {world.chip() or 'this chip'}", ""
-        )
-    return Finding("neural engine", False, why, "a Mac with Apple silicon, not a virtual machine: those show none")
-
-
-def xcode(world: World) -> Finding:
-    version = world.xcode()
-    said = world.ask("xcrun", "--find", "coremlcompiler")
-    found = said.stdout.strip() if said is not None and said.ok else ""
-    evidence = f"{version or 'no Xcode'}; coremlcompiler {found or _why(said, 'xcrun')}"
-    remedy = "Xcode from the App Store; without it Core ML itself compiles (compiler=coremltools), and device=usb cannot be had"
-    return Finding("xcode", bool(version and found), evidence, remedy)
-
-
-def usb_devices(world: World) -> Finding:
-    found = world.connected()
-    shown = "; ".join(f"{device.model or device.kind}, OS {device.os_version} ({device.os_build})" for device in found)
-    remedy = "one iPhone or iPad on a cable, unlocked, trusting this Mac, Developer Mode on; Xcode for devicectl"
-    lacking = "devicectl lists no connected iPhone or iPad"
-    if platform.system() != "Darwin" and not stand_in.active():
-        lacking, remedy = (
-            "no connected iPhone or iPad: only a Mac reaches them",
-            "a Mac with Xcode, and one iPhone or iPad on a cable",
-        )
-    return Finding("usb devices", len(found) == 1, shown or lacking, remedy)
-
-
-def pytorch_gpu(world: World) -> Finding:
-    try:
-        seen = world.child("torch")
-    except RuntimeError as error:
-        return Finding("pytorch on gpu", False, f"importing torch {error}", "pip install -e '.[run]'")
-    there = [name for name in ("mps", "cuda") if seen[name]]
-    evidence = f"torch {seen['version']}: {', '.join(there).upper() or 'neither MPS nor CUDA'}"
-    remedy = "a Mac with Apple silicon; runtime=reference_cuda: an NVIDIA GPU, its driver and PyTorch's CUDA build"
-    return Finding("pytorch on gpu", bool(there), evidence, remedy)
-
-
-def power(world: World) -> Finding:
-    said = world.ask(*powermetrics.command(1), timeout_s=20)
-    remedy = f"let sudo run it without a password: sudo visudo -f /etc/sudoers.d/powermetrics, with the line `{powermetrics.ALLOW}`"
-    if world.system != "darwin" and said is None:
-        return Finding("power", False, "no sudo powermetrics on this host", NEEDS_MAC)
-    if said is None:
-        return Finding("power", False, "no sudo", remedy)
-    try:
-        (sample, *_) = powermetrics.parse(said.stdout.encode())
-    except ValueError:
-        return Finding("power", False, _why(said, "sudo -n powermetrics"), remedy)
-    shown = ", ".join(f"{e} {mw:.0f} mW" for e, mw in sample.milliwatts.items() if mw is not None)
-    return Finding(
-        "power",
-        bool(shown),
-        shown or "powermetrics shows no channel of this chip",
-        "a macOS whose powermetrics knows this chip",
-    )
-
-
-def system_log(world: World) -> Finding:
-    line, why = world.listen(syslog.command(1), LISTEN_S)
-    if line is not None:
-        return Finding("system log", True, f"log stream says `{line[:60]}`", "")
-    return Finding("system log", False, why, "macOS, and a user who is an administrator")
-
-
-def heat(world: World) -> Finding:
-    said = world.ask(*thermal.NOTIFYUTIL)
-    words = said.stdout.split() if said is not None and said.ok else []
-    can = bool(words) and words[-1].isdigit() and int(words[-1]) < len(thermal.PRESSURE)
-    evidence = f"thermal pressure {thermal.PRESSURE[int(words[-1])]}" if can else _why(said, "notifyutil")
-    return Finding("heat", can, evidence, "macOS; without it records say nothing of thermal pressure")
-
-
-def quiet(world: World) -> Finding:
-    doubts = world.doubts()
-    return Finding(
-        "quiet for timing",
-        not doubts,
-        "; ".join(doubts) or "idle, as far as the system tells",
-        "mains, normal power mode, nothing else running",
-    )
-
-
-def hub(world: World) -> Finding:
-    cached = f"{world.cached_models()} models in the local cache"
-    if world.environ("HF_HUB_OFFLINE") not in (None, "", "0"):
-        return Finding(
-            "hugging face hub",
-            False,
-            f"HF_HUB_OFFLINE is set; {cached}",
-            "unset HF_HUB_OFFLINE, or weights=FOLDER, or weights=random",
-        )
-    address = (world.environ("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
-    try:
-        world.get(address)
-    except (OSError, ValueError) as error:
-        return Finding(
-            "hugging face hub",
-            False,
-            outward.mask_credentials(f"{address} does not answer ({error}); {cached}"),
-            "a network, or weights=FOLDER, or weights=random",
-        )
-    return Finding("hugging face hub", True, outward.mask_credentials(f"{address} answers; {cached}"), "")
-
-
-def tracker(world: World) -> Finding:
-    uri = outward.mask_credentials(world.uri or "").replace(f"{outward.HIDDEN}@", "")
-    if not uri.startswith(("http://", "https://")):
-        where = uri or f"sqlite under {world.out}"
-        version = world.version("mlflow")
-        return Finding("tracker", version is not None, f"{where}, mlflow {version or 'missing'}", "pip install -e .")
-    address = f"{uri.rstrip('/')}/health"
-    try:
-        said = world.get(address).strip()
-    except (OSError, ValueError) as error:
-        return Finding(
-            "tracker",
-            False,
-            outward.without_secrets(f"{address} does not answer ({error})", world.uri or ""),
-            "start it (mlflow server), or leave uri= out; records are kept anyway",
-        )
-    return Finding("tracker", said == "OK", f"{address} says {said[:40]!r}", "an MLflow server's address")
-
-
-def disk(world: World) -> Finding:
+@probe("disk", needed=True)
+def disk(world: World) -> Answer:
     remedy = (
         f"another folder with out=PATH, or `ane-sweep prune max-gb=N`; {LEAST_FREE_GB} GB hold a large model's programs"
     )
     try:
         free = world.free_bytes() / GB
     except OSError as error:
-        return Finding("disk", False, f"{world.out} cannot be written ({error.strerror or error})", remedy, needed=True)
-    return Finding("disk", free >= LEAST_FREE_GB, f"{free:.1f} GB free at {world.out}", remedy, needed=True)
+        return False, f"{world.out} cannot be written ({error.strerror or error})", remedy
+    return free >= LEAST_FREE_GB, f"{free:.1f} GB free at {world.out}", remedy
 
 
-def memory(world: World) -> Finding:
+@probe("memory")
+def memory(world: World) -> Answer:
     total, available = (size / GB for size in world.memory())
-    evidence = f"{total:.1f} GB, {available:.1f} GB of it available"
-    return Finding(
-        "memory",
-        total >= LEAST_MEMORY_GB,
-        evidence,
-        "lanes=1 and models up to some 500 M parameters, or a larger machine",
-    )
+    remedy = "lanes=1 and models up to some 500 M parameters, or a larger machine"
+    return total >= LEAST_MEMORY_GB, f"{total:.1f} GB, {available:.1f} GB of it available", remedy
 
 
-def _why(said: object, tool: str) -> str:
-    if said is None:
+@probe("core ml")
+def core_ml(world: World) -> Answer:
+    try:
+        seen = world.child("coreml")
+    except (RuntimeError, ValueError) as error:
+        remedy = "run `python -m ane_sweep.worker.runtimes._probe coreml` and read"
+        return False, f"a process that loads it {error}", remedy
+    if not seen.get("native"):
+        return False, f"no native module on {world.system}", NEEDS_MAC
+    if "predict_ms" not in seen:
+        remedy = "a newer macOS, or the wheel of coremltools for this Python"
+        return False, f"a program of one op failed: {seen.get('error')}", remedy
+    return True, f"a program of one op took {seen['predict_ms']:.2f} ms on the CPU", ""
+
+
+@probe("neural engine")
+def neural_engine(world: World) -> Answer:
+    try:
+        devices = world.child("coreml").get("devices", {})
+        why = f"Core ML lists {', '.join(devices)}" if devices else "no Core ML to ask"
+    except RuntimeError as error:
+        devices, why = {}, f"asking {error}"
+    if "Neural Engine" in devices:
+        return True, f"Core ML lists one of {devices['Neural Engine']} cores on {world.chip() or 'this chip'}", ""
+    return False, why, "a Mac with Apple silicon, not a virtual machine: those show none"
+
+
+@probe("xcode")
+def xcode(world: World) -> Answer:
+    version = world.xcode()
+    answer = world.ask("xcrun", "--find", "coremlcompiler")
+    path = answer.stdout.strip() if answer is not None and answer.ok else ""
+    evidence = f"{version or 'no Xcode'}; coremlcompiler {path or _why(answer, 'xcrun')}"
+    remedy = "Xcode from the App Store; without it Core ML itself compiles (compiler=coremltools), and device=usb cannot be had"
+    return bool(version and path), evidence, remedy
+
+
+@probe("usb devices")
+def usb_devices(world: World) -> Answer:
+    found = world.connected()
+    shown = "; ".join(f"{device.model or device.kind}, OS {device.os_version} ({device.os_build})" for device in found)
+    remedy = "one iPhone or iPad on a cable, unlocked, trusting this Mac, Developer Mode on; Xcode for devicectl"
+    lacking = "devicectl lists no connected iPhone or iPad"
+    if platform.system() != "Darwin" and not stand_in.active():
+        lacking = "no connected iPhone or iPad: only a Mac reaches them"
+        remedy = "a Mac with Xcode, and one iPhone or iPad on a cable"
+    return len(found) == 1, shown or lacking, remedy
+
+
+@probe("pytorch on gpu")
+def pytorch_gpu(world: World) -> Answer:
+    try:
+        seen = world.child("torch")
+    except RuntimeError as error:
+        return False, f"importing torch {error}", "pip install -e '.[run]'"
+    there = [name for name in ("mps", "cuda") if seen[name]]
+    evidence = f"torch {seen['version']}: {', '.join(there).upper() or 'neither MPS nor CUDA'}"
+    remedy = "a Mac with Apple silicon; runtime=reference_cuda: an NVIDIA GPU, its driver and PyTorch's CUDA build"
+    return bool(there), evidence, remedy
+
+
+@probe("power")
+def power(world: World) -> Answer:
+    answer = world.ask(*powermetrics.command(1), timeout_s=20)
+    remedy = f"let sudo run it without a password: sudo visudo -f /etc/sudoers.d/powermetrics, with the line `{powermetrics.ALLOW}`"
+    if answer is None:
+        is_mac = world.system == "darwin"
+        return False, "no sudo" if is_mac else "no sudo powermetrics on this host", remedy if is_mac else NEEDS_MAC
+    try:
+        (sample, *_) = powermetrics.parse(answer.stdout.encode())
+    except ValueError:
+        return False, _why(answer, "sudo -n powermetrics"), remedy
+    shown = ", ".join(f"{e} {mw:.0f} mW" for e, mw in sample.milliwatts.items() if mw is not None)
+    remedy = "a macOS whose powermetrics knows this chip"
+    return bool(shown), shown or "powermetrics shows no channel of this chip", remedy
+
+
+@probe("system log")
+def system_log(world: World) -> Answer:
+    line, why = world.listen(syslog.command(1), LISTEN_S)
+    if line is not None:
+        return True, f"log stream says `{line[:60]}`", ""
+    return False, why, "macOS, and a user who is an administrator"
+
+
+@probe("heat")
+def heat(world: World) -> Answer:
+    answer = world.ask(*thermal.NOTIFYUTIL)
+    words = answer.stdout.split() if answer is not None and answer.ok else []
+    can = bool(words) and words[-1].isdigit() and int(words[-1]) < len(thermal.PRESSURE)
+    evidence = f"thermal pressure {thermal.PRESSURE[int(words[-1])]}" if can else _why(answer, "notifyutil")
+    return can, evidence, "macOS; without it records say nothing of thermal pressure"
+
+
+@probe("quiet for timing")
+def quiet(world: World) -> Answer:
+    doubts = "; ".join(world.doubts())
+    return not doubts, doubts or "idle, as far as the system tells", "mains, normal power mode, nothing else running"
+
+
+@probe("hugging face hub")
+def hub(world: World) -> Answer:
+    cached, remedy = f"{world.cached_models()} models in the local cache", "weights=FOLDER, or weights=random"
+    if world.environ("HF_HUB_OFFLINE") not in (None, "", "0"):
+        return False, f"HF_HUB_OFFLINE is set; {cached}", f"unset HF_HUB_OFFLINE, or {remedy}"
+    address = (world.environ("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+    try:
+        world.get(address)
+    except (OSError, ValueError) as error:
+        evidence = outward.mask_credentials(f"{address} does not answer ({error}); {cached}")
+        return False, evidence, f"a network, or {remedy}"
+    return True, outward.mask_credentials(f"{address} answers; {cached}"), ""
+
+
+@probe("tracker")
+def tracker(world: World) -> Answer:
+    uri = outward.mask_credentials(world.uri or "").replace(f"{outward.HIDDEN}@", "")
+    if not uri.startswith(("http://", "https://")):
+        version = world.version("mlflow")
+        evidence = f"{uri or f'sqlite under {world.out}'}, mlflow {version or 'missing'}"
+        return version is not None, evidence, "pip install -e ."
+    address = f"{uri.rstrip('/')}/health"
+    try:
+        answer = world.get(address).strip()
+    except (OSError, ValueError) as error:
+        evidence = outward.without_secrets(f"{address} does not answer ({error})", world.uri or "")
+        return False, evidence, "start it (mlflow server), or leave uri= out; records are kept anyway"
+    return answer == "OK", f"{address} says {answer[:40]!r}", "an MLflow server's address"
+
+
+def _why(answer: tools.Answer | None, tool: str) -> str:
+    if answer is None:
         return f"{tool}: no such tool on this host"
-    text = getattr(said, "stderr", "").strip().splitlines()
+    text = answer.stderr.strip().splitlines()
     return f"{tool}: {text[-1] if text else 'no answer'}"
 
 
-PROBES: tuple[Probe, ...] = (
-    python, architecture, packages, conversion, disk, memory, core_ml, neural_engine, xcode, usb_devices, pytorch_gpu,
-    power, system_log, heat, quiet, hub, tracker,
-)  # fmt: skip
+def store(url: str) -> Finding:
+    """Probe a store, which is needed because the user named it: write a file there, read it back and delete it.
+
+    A read-only store counts as a no, with that reason.
+    """
+    shared, content = remote.Remote(url), os.urandom(64)
+    name, began = f"tmp/doctor-{content[:8].hex()}", time.perf_counter()
+    address, done = outward.mask_credentials(url), "cannot be read"
+    try:
+        shared.read(name)
+        done = "can be read"
+        shared.write(name, content)
+        same = shared.read(name) == content
+    except Exception as error:  # file systems have no error in common
+        if done == "can be read" and remote.is_forbidden(error):
+            done = "can be read, may not be written"
+        return Finding("store", False, f"{address} {done}: {remote.why(error)}", _STORE_REMEDY, needed=True)
+    try:
+        shared.delete(name)
+        deleted = "deleted"
+    except Exception as error:  # a sweep deletes nothing there
+        deleted = f"not deleted: {remote.why(error)}"
+    took = time.perf_counter() - began
+    evidence = (
+        f"{address}: a file was written, read {'back' if same else 'as other bytes'} and {deleted}, in {took:.1f} s"
+    )
+    return Finding("store", same, evidence, _STORE_REMEDY, needed=True)

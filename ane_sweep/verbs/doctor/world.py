@@ -58,30 +58,11 @@ class World:
         """Return the findings of runtimes/_probe.py, run once in its own process. Raises RuntimeError with a sentence."""
         with self._asking:
             if what not in self._asked:
-                try:
-                    self._asked[what] = self._child(what)
-                except (RuntimeError, ValueError) as error:
-                    self._asked[what] = str(error)
+                self._asked[what] = _run_probe(what)
         found = self._asked[what]
         if isinstance(found, str):
             raise RuntimeError(found)
         return found
-
-    def _child(self, what: str) -> dict[str, Any]:
-        command = [sys.executable, "-P", "-m", "ane_sweep.worker.runtimes._probe", what]
-        try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=CHILD_S,
-                env=protocol.python_environment(),
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise RuntimeError(f"gave no answer in {CHILD_S:.0f} s") from None
-        lines = done.stdout.strip().splitlines()
-        if done.returncode or not lines:
-            said = done.stderr.strip().splitlines()
-            raise RuntimeError(f"ended with {done.returncode}: {said[-1] if said else 'no message'}")
-        answer: dict[str, Any] = json.loads(lines[-1])
-        return answer
 
     def listen(self, command: list[str], seconds: float) -> tuple[str | None, str]:
         """Return (the first line that a tool printed within `seconds`, the reason if it printed no line)."""
@@ -132,7 +113,6 @@ class World:
         return apple.xcode() if apple.is_mac() else None
 
     def connected(self) -> list[usb.Found]:
-        """Return the iPhones and iPads on the USB ports."""
         return usb.connected() if apple.is_mac() else []
 
     def doubts(self) -> list[str]:
@@ -141,3 +121,23 @@ class World:
 
         seen = gate.look(busy_limit=0.2)
         return [*seen.passing, *seen.lasting]
+
+
+def _run_probe(what: str) -> dict[str, Any] | str:
+    """Return the findings of a process, or the reason why there are none."""
+    command = [sys.executable, "-P", "-m", "ane_sweep.worker.runtimes._probe", what]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=CHILD_S,
+            env=protocol.python_environment(),
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"gave no answer in {CHILD_S:.0f} s"
+    lines, errors = done.stdout.strip().splitlines(), done.stderr.strip().splitlines()
+    if done.returncode or not lines:
+        return f"ended with {done.returncode}: {errors[-1] if errors else 'no message'}"
+    try:
+        findings: dict[str, Any] = json.loads(lines[-1])
+        return findings
+    except ValueError as error:
+        return str(error)

@@ -8,21 +8,22 @@ counts differ; 2 when one cannot be read.
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from ane_sweep.bridge.disk import open_user_file
 from ane_sweep.errors import ConfigError
+from ane_sweep.hwx import files, netplist
+from ane_sweep.hwx.program import CompiledProgram
 from ane_sweep.machine.calibrated import find_measurements
 from ane_sweep.outward import escape_controls
+from ane_sweep.placement import chips, compiled, judge, predict
 from ane_sweep.terminal import BAD_CONFIGURATION, IN_DOUBT, OK, say, tell
-from ane_sweep.words import Parser
+from ane_sweep.verbs.hwx import picture, show
+from ane_sweep.words import Parser, make_integer_reader
 
 
 def hwx(args: list[str]) -> int:
     """Run the verb and return its exit code. Raises ConfigError for a wrong word."""
     given = parse(args)
-    from ane_sweep.hwx import files
-
     found = files.read(given.paths)
     for error in found.errors:
         say(f"error: {error}")
@@ -32,15 +33,17 @@ def hwx(args: list[str]) -> int:
         beside = None if given.program is None else _compare_with_package(given.program, found.programs)
         if given.json:
             tell(**found.to_dict(), **({} if beside is None else {"beside": beside}))
-        else:
-            _print(found, beside)
+        elif found.programs or found.plists:
+            texts = [*map(show.text, found.programs), *map(netplist.format_text, found.plists)]
+            if len(found.programs) > 1:
+                texts.insert(len(found.programs), show.compare(found.programs))
+            print(escape_controls("\n\n".join([*texts, *([] if beside is None else [compiled.text(beside)])])))
     return BAD_CONFIGURATION if found.errors else OK if found.is_complete else IN_DOUBT
 
 
 def parse(args: list[str]) -> argparse.Namespace:
     parser = Parser(
-        "hwx",
-        "FILE... [--task N [--svg FILE]] [--program PACKAGE] [--json]",
+        "hwx FILE... [--task N [--svg FILE]] [--program PACKAGE] [--json]",
         "What Core ML's compiler made for the Neural Engine: target chip, compiler and flags, tensors with their padding, constants, "
         "and every task with geometry, engine, operation and what it moves. Several files are compared with the first.",
         "ane-sweep hwx model.hwx --task 0",
@@ -50,31 +53,19 @@ def parse(args: list[str]) -> argparse.Namespace:
             IN_DOUBT: "the tasks of one are not decoded, or are not as many as it says",
         },
     )
-    parser.add_argument(
-        "paths",
-        nargs="+",
-        type=Path,
-        metavar="FILE",
-        help="a .hwx, a net.plist, or a folder in which they are looked for",
-    )
-    parser.add_argument("--task", type=int, metavar="N", help="one task, drawn, with all its registers; the first is 0")
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="that task (or the first) as a picture")
-    parser.add_argument(
-        "--program",
-        type=Path,
-        metavar="PACKAGE",
-        help="what was compiled: its ops beside the tasks they became, and those predicted",
-    )
+    parser.add("paths FILE", "a .hwx, a net.plist, or a folder in which they are looked for", Path, nargs="+")
+    parser.add("--task N", "one task, drawn, with all its registers; the first is 0", make_integer_reader(0))
+    parser.add("--svg FILE", "that task (or the first) as a picture", Path)
+    program = "what was compiled: its ops beside the tasks they became, and those predicted"
+    parser.add("--program PACKAGE", program, Path)
     parser.json(
         "programs (each with target, compiler, tensors, constants, tasks), plists, differences, beside, errors", "text"
     )
     return parser.read(args)
 
 
-def _one(given: argparse.Namespace, programs: list[Any]) -> None:
+def _one(given: argparse.Namespace, programs: list[CompiledProgram]) -> None:
     """Draw one task of the only program, as text or as SVG."""
-    from ane_sweep.verbs.hwx import picture, show
-
     if given.json:
         raise ConfigError("--task and --svg draw; --json has every task already: leave one of them out")
     if len(programs) != 1:
@@ -93,10 +84,8 @@ def _one(given: argparse.Namespace, programs: list[Any]) -> None:
         print(escape_controls(show.one(program, program.tasks[wanted])))
 
 
-def _compare_with_package(package: Path, programs: list[Any]) -> dict[str, Any]:
+def _compare_with_package(package: Path, programs: list[CompiledProgram]) -> dict[str, object]:
     """Compare a package's ops, predicted for the programs' family, with the tasks of all programs."""
-    from ane_sweep.placement import chips, compiled, judge, predict
-
     if not programs:
         raise ConfigError(f"--program {package}: no .hwx was read to put beside it")
     families = sorted({program.generation.name for program in programs})
@@ -105,21 +94,5 @@ def _compare_with_package(package: Path, programs: list[Any]) -> dict[str, Any]:
         raise ConfigError(
             f"--program {package}: wanted programs of one known family, these are of {', '.join(families)}"
         )
-    return compiled.compare_with_tasks(
-        predict.predict_chain(judge.load(package), chips.get(chip, find_measurements), "cpu_and_ne"), programs
-    )
-
-
-def _print(found: Any, content: dict[str, Any] | None) -> None:
-    from ane_sweep.hwx import netplist
-    from ane_sweep.verbs.hwx import columns, show
-
-    texts = [show.text(program) for program in found.programs]
-    texts += [columns.text(found.programs)] if len(found.programs) > 1 else []
-    texts += [netplist.format_text(item) for item in found.plists]
-    if content is not None:
-        from ane_sweep.placement import compiled
-
-        texts.append(compiled.text(content))
-    if texts:
-        print(escape_controls("\n\n".join(texts)))
+    predicted = predict.predict_chain(judge.load(package), chips.get(chip, find_measurements), "cpu_and_ne")
+    return compiled.compare_with_tasks(predicted, programs)

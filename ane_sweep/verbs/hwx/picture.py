@@ -5,16 +5,10 @@ from html import escape
 from ane_sweep.hwx.program import CompiledProgram
 from ane_sweep.hwx.tasks import TaskDescriptor
 from ane_sweep.outward import escape_controls
-from ane_sweep.terminal import count
-from ane_sweep.verbs.hwx.show import kernel, moved, size
+from ane_sweep.verbs.hwx import show
 
-_TOP, _BOX, _ROW, _GAP, _LETTER = (
-    60,
-    34,
-    48,
-    70,
-    7.3,
-)  # first row, heights, way between boxes, width of a letter: pixels
+# Pixels: the first row, heights of a box and of a row, way between boxes, width of a letter.
+_TOP, _BOX, _ROW, _GAP, _LETTER = 60, 34, 48, 70, 7.3
 _STYLE = (
     "text{font:12px ui-monospace,Menlo,Consolas,monospace;fill:#1c1c1e}rect{fill:#f2f2f7;stroke:#8e8e93}"
     "rect.engine{fill:#dbeafe}rect.constants{fill:#fef3c7}line{stroke:#3a3a3c;marker-end:url(#tip)}"
@@ -23,29 +17,28 @@ _STYLE = (
 
 def svg(program: CompiledProgram, task: TaskDescriptor) -> str:
     """Return the picture as one self-contained SVG, without other files or scripts."""
-    reads = [moved(item) for item in task.transfers if item.does == "reads"] or ["L2"]
-    writes = [moved(item) for item in task.transfers if item.does == "writes"] or ["L2"]
-    engine = [f"{task.engine}: {task.operation}", f"{task.shape('in')} → {task.shape('out')}, kernel {kernel(task)}"]
+    reads, writes = show.list_moved(task, "reads"), show.list_moved(task, "writes")
+    engine = [
+        f"{task.engine}: {task.operation}",
+        f"{task.shape('in')} → {task.shape('out')}, kernel {show.kernel(task)}",
+    ]
     columns = [0.0]
     for texts in (reads, engine, writes):
         columns.append(columns[-1] + _wide(texts) + _GAP)
     rows = max(len(reads), len(writes), 1)
     middle = _TOP + _ROW * (rows - 1) / 2
-    parts = [
-        _text(10, 18, f"{program.path.name}, task {task.index} of {len(program.tasks)}, {program.generation.name}")
-    ]
+    title = f"{program.path.name}, task {task.index} of {len(program.tasks)}, {program.generation.name}"
+    parts = [_text(10, 18, title)]
     centres = [_TOP + _ROW * number for number in range(rows)]
     for y, name in zip(centres, reads):
         parts += [_box(10, y, _wide(reads), [name]), _draw_line(10 + _wide(reads), y, 10 + columns[1] - 4, middle)]
     parts.append(_box(10 + columns[1], middle, _wide(engine), engine, "engine"))
     for y, name in zip(centres, writes):
-        parts += [
-            _box(10 + columns[2], y, _wide(writes), [name]),
-            _draw_line(10 + columns[1] + _wide(engine), middle, 6 + columns[2], y),
-        ]
+        parts += [_box(10 + columns[2], y, _wide(writes), [name])]
+        parts += [_draw_line(10 + columns[1] + _wide(engine), middle, 6 + columns[2], y)]
     bottom = middle + _ROW + 30
     if task.constant_parts:
-        name = f"{size(task.constant_bytes)} of constants for {count(task.constant_parts, 'core')}"
+        name = show.describe_constants(task)
         parts += [_box(10 + columns[1], bottom, _wide([name]), [name], "constants")]
         parts += [_draw_line(40 + columns[1], bottom - _BOX / 2, 40 + columns[1], middle + _BOX / 2 + 4)]
     high = max(bottom, centres[-1]) + _ROW

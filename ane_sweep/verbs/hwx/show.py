@@ -1,12 +1,13 @@
-"""Text of a program: its compiler, tensors, constants and tasks; and of one task with all its registers."""
+"""Text of a program: its compiler, tensors, constants and tasks; of one task with all its registers; of several compared."""
 
 from collections import Counter
+from dataclasses import asdict
 from textwrap import wrap
 
 from ane_sweep import tables
-from ane_sweep.hwx import facts
+from ane_sweep.hwx import comparison, facts
 from ane_sweep.hwx.program import CompiledProgram, Constants
-from ane_sweep.hwx.tasks import TaskDescriptor, Transfer
+from ane_sweep.hwx.tasks import TaskDescriptor
 from ane_sweep.hwx.tensors import TensorBinding
 from ane_sweep.terminal import count
 
@@ -63,13 +64,12 @@ def _constants(item: Constants) -> str:
 
 
 def _flags(program: CompiledProgram) -> list[str]:
-    flags = " ".join(_flag(name, value) for name, value in program.compiler.flags.items())
+    """Return the flags as on the compiler's command line: `--name=value`, `-t h13`."""
+    flags = " ".join(
+        f"{name}{'=' if name.startswith('--') else ' '}{value}" if value else name
+        for name, value in program.compiler.flags.items()
+    )
     return wrap(flags, _WIDE, initial_indent="  flags     ", subsequent_indent=" " * 12, break_on_hyphens=False)
-
-
-def _flag(name: str, value: str) -> str:
-    """Format a flag as on the compiler's command line: `--name=value`, `-t h13`."""
-    return f"{name}{'=' if name.startswith('--') else ' '}{value}" if value else name
 
 
 def _table(tasks: list[TaskDescriptor]) -> str:
@@ -77,7 +77,7 @@ def _table(tasks: list[TaskDescriptor]) -> str:
     rows = [
         (
             str(task.index), task.engine, task.operation, task.shape("in"), task.shape("out"), kernel(task),
-            _moved(task, "reads"), _moved(task, "writes"),
+            ", ".join(list_moved(task, "reads")), ", ".join(list_moved(task, "writes")),
             f"{size(task.constant_bytes)} in {task.constant_parts}" if task.constant_parts else "-",
             str(task.estimate_us) if task.estimate_us else "-",
         )
@@ -96,37 +96,62 @@ def kernel(task: TaskDescriptor) -> str:
     return f"{held.get('kernel_h', '?')}x{held['kernel_w']}" + (f" / {stride}" if stride > 1 else "")
 
 
-def moved(transfer: Transfer) -> str:
-    what = transfer.of or (f"base {transfer.bar}" if transfer.bar is not None else "?")
-    where = f" from {size(transfer.offset)} on" if transfer.offset else ""
-    return f"{what}{where}" + (f" ({size(transfer.bytes)})" if transfer.bytes else "")
-
-
-def _moved(task: TaskDescriptor, does: str) -> str:
-    return ", ".join(moved(item) for item in task.transfers if item.does == does) or "L2"
+def list_moved(task: TaskDescriptor, does: str) -> list[str]:
+    """Return what a task reads or writes: each place, its offset and its size."""
+    texts = []
+    for item in task.transfers:
+        if item.does == does:
+            place = item.of or (f"base {item.bar}" if item.bar is not None else "?")
+            offset = f" from {size(item.offset)} on" if item.offset else ""
+            texts.append(f"{place}{offset}" + (f" ({size(item.bytes)})" if item.bytes else ""))
+    return texts or ["L2"]
 
 
 def one(program: CompiledProgram, task: TaskDescriptor) -> str:
     """Draw a task with characters, and list every register that it writes, by block."""
     layout = program.generation.layout
-    reads = [moved(item) for item in task.transfers if item.does == "reads"] or ["L2"]
-    writes = [moved(item) for item in task.transfers if item.does == "writes"] or ["L2"]
+    reads, writes = list_moved(task, "reads"), list_moved(task, "writes")
     wide = max(map(len, reads))
     inner = f"[ {task.engine}: {task.operation}, {task.shape('in')} -> {task.shape('out')}, kernel {kernel(task)} ]"
     lines = [f"{program.path}, task {task.index}: {task.words} words at byte {task.offset} of __TEXT,__text", ""]
     lines += [f"  {item:<{wide}} --+" for item in reads[1:]]
     lines.append(f"  {reads[0]:<{wide}} --+-> {inner} --> {', '.join(writes)}")
     if task.constant_parts:
-        lines.append(
-            f"  {'':<{wide}}       ^ {size(task.constant_bytes)} of constants for {count(task.constant_parts, 'core')}"
-        )
-    lines += ["", *_registers(task, layout)]
-    return "\n".join(lines)
-
-
-def _registers(task: TaskDescriptor, layout: str) -> list[str]:
+        lines.append(f"  {'':<{wide}}       ^ {describe_constants(task)}")
     names, rows = facts.register_names(layout), []
     for address, word in task.registers.items():
         block = facts.find_block(layout, address)
         rows.append((block.name if block else "?", f"{address:#07x}", f"{word:#010x}", names.get(address, "")))
-    return tables.aligned(rows, heads=("block", "address", "value", "register")).splitlines()
+    return "\n".join([*lines, "", tables.aligned(rows, heads=("block", "address", "value", "register"))])
+
+
+def describe_constants(task: TaskDescriptor) -> str:
+    return f"{size(task.constant_bytes)} of constants for {count(task.constant_parts, 'core')}"
+
+
+def compare(programs: list[CompiledProgram]) -> str:
+    """Return a table with a column for each program, and how each differs from the first."""
+    first, columns = programs[0], [asdict(comparison.summarise_program(program)) for program in programs]
+    rows = [(name.replace("_", " "), *(_format_value(name, column[name]) for column in columns)) for name in columns[0]]
+    lines = [tables.aligned(rows), ""]
+    for program in programs[1:]:
+        found = comparison.compare_programs(first, program)
+        lines.append(f"{program.path} against {first.path}: {_summary(found, first, program)}")
+        for item in found["tasks"][:20]:
+            pairs = ((name, pair) for name, pair in item.items() if isinstance(pair, list))
+            lines.append(f"  task {item['task']}: {', '.join(f'{name} {a} -> {b}' for name, (a, b) in pairs)}")
+        for name, flags in found["flags"].items():
+            lines.append(f"  flag {name}: {' -> '.join('absent' if flag is None else flag or 'set' for flag in flags)}")
+    return "\n".join(lines)
+
+
+def _format_value(name: str, value: int | str | None) -> str:
+    return size(value) if name.endswith("bytes") and isinstance(value, int) else "?" if value is None else str(value)
+
+
+def _summary(found: comparison.Differences, first: CompiledProgram, other: CompiledProgram) -> str:
+    counts = f"{count(len(other.tasks), 'task')} against {len(first.tasks)}; "
+    is_same = first.generation.layout == other.generation.layout
+    registers = f"{found['registers']} registers" if is_same else "registers not compared across generations"
+    differing = f"differing: {len(found['tasks'])} in what they do, {registers}, {len(found['flags'])} flags"
+    return differing if len(other.tasks) == len(first.tasks) else counts + differing
