@@ -22,12 +22,17 @@ def judged(cell: Cell, chain: Chain, beside: Mapping[str, Outcome]) -> verdict.V
     if cell.evidence == "off":
         return verdict.Verdict("unavailable", None, False, ["evidence=off"])
     seen = next((outcome for task, outcome in chain if task.stage == "evidence"), None)
+    entries = (entry for _, outcome in chain if outcome.done for entry in outcome.result.placement)
+    shares = (e.cost_share for e in entries if e.kind == "planned" and e.compute_units == cell.compute_units)
+    # samples of one process a side, of the first round: baselines are timed once
+    own = next(outcome for task, outcome in chain if STAGES[task.stage].pooled)
+    timings = {name: outcome.result.timing for name, outcome in {"own": own, **beside}.items() if outcome.done}
     facts: EvidenceFacts = seen.result.facts.get("evidence", {}) if seen is not None and seen.done else {}
     return verdict.judge(
         verdict.Evidence(
             compute_units=cell.compute_units,
-            planned=_planned(cell, chain),
-            samples=_samples(chain, beside),
+            planned=next(map(vars, shares), None),
+            samples={name: one.samples_ms for name, one in timings.items() if one and one.samples_ms},
             power=facts.get("power", {}),
             findings=[*printed(chain), *facts.get("findings", [])],
             missing=_missing(cell, seen, facts, beside),
@@ -43,20 +48,6 @@ def printed(chain: Chain) -> list[dict[str, object]]:
         with suppress(OSError), path.open("rb") as file:
             texts.append(file.read(STDERR_BYTES).decode("utf-8", "replace"))
     return syslog.stderr_findings(texts)
-
-
-def _planned(cell: Cell, chain: Chain) -> dict[str, float] | None:
-    entries = (entry for _, outcome in chain if outcome.done for entry in outcome.result.placement)
-    found = (e.cost_share for e in entries if e.kind == "planned" and e.compute_units == cell.compute_units)
-    share = next(found, None)
-    return None if share is None else vars(share)
-
-
-def _samples(chain: Chain, beside: Mapping[str, Outcome]) -> dict[str, list[float]]:
-    """Return the samples of one process a side, of the first round: baselines are timed once."""
-    own = next(outcome for task, outcome in chain if STAGES[task.stage].pooled)
-    timings = {name: outcome.result.timing for name, outcome in {"own": own, **beside}.items() if outcome.done}
-    return {name: timing.samples_ms for name, timing in timings.items() if timing and timing.samples_ms}
 
 
 def _missing(cell: Cell, seen: Outcome | None, facts: EvidenceFacts, beside: Mapping[str, Outcome]) -> list[str]:
