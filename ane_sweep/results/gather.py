@@ -24,15 +24,12 @@ def judged(cell: Cell, chain: Chain, beside: Mapping[str, Outcome]) -> verdict.V
     seen = next((outcome for task, outcome in chain if task.stage == "evidence"), None)
     entries = (entry for _, outcome in chain if outcome.done for entry in outcome.result.placement)
     shares = (e.cost_share for e in entries if e.kind == "planned" and e.compute_units == cell.compute_units)
-    # samples of one process a side, of the first round: baselines are timed once
-    own = next(outcome for task, outcome in chain if STAGES[task.stage].pooled)
-    timings = {name: outcome.result.timing for name, outcome in {"own": own, **beside}.items() if outcome.done}
     facts: EvidenceFacts = seen.result.facts.get("evidence", {}) if seen is not None and seen.done else {}
     return verdict.judge(
         verdict.Evidence(
             compute_units=cell.compute_units,
             planned=next(map(vars, shares), None),
-            samples={name: one.samples_ms for name, one in timings.items() if one and one.samples_ms},
+            samples=_samples(chain, beside),
             power=facts.get("power", {}),
             findings=[*printed(chain), *facts.get("findings", [])],
             missing=_missing(cell, seen, facts, beside),
@@ -48,6 +45,13 @@ def printed(chain: Chain) -> list[dict[str, object]]:
         with suppress(OSError), path.open("rb") as file:
             texts.append(file.read(STDERR_BYTES).decode("utf-8", "replace"))
     return syslog.stderr_findings(texts)
+
+
+def _samples(chain: Chain, beside: Mapping[str, Outcome]) -> dict[str, list[float]]:
+    """Return the samples of one process a side, of the first round: baselines are timed once."""
+    own = next(outcome for task, outcome in chain if STAGES[task.stage].pooled)
+    timings = {name: outcome.result.timing for name, outcome in {"own": own, **beside}.items() if outcome.done}
+    return {name: timing.samples_ms for name, timing in timings.items() if timing and timing.samples_ms}
 
 
 def _missing(cell: Cell, seen: Outcome | None, facts: EvidenceFacts, beside: Mapping[str, Outcome]) -> list[str]:
