@@ -70,10 +70,9 @@ def export(run_folder: Path, target: Path, out: Path) -> int:
     for record in records:
         names.rename(record)
         record.artifacts = [replace(item, path=f".../{Path(item.path).name}") for item in record.artifacts]
-    texts = {
-        FILE_NAME: "".join(record.to_json() + "\n" for record in map_record_texts(records, names.hide)),
-        RUN: json.dumps(outward.map_texts({name: info[name] for name in kept if name in info}, names.hide), indent=1),
-    }
+    run = outward.map_texts({name: info[name] for name in kept if name in info}, names.hide)
+    lines = "".join(record.to_json() + "\n" for record in map_record_texts(records, names.hide))
+    texts = {FILE_NAME: lines, RUN: json.dumps(run, indent=1)}
     if (found := drift.read(run_folder)) is not None:
         texts[DRIFT] = json.dumps(msgspec.to_builtins(found.with_texts(names.hide)), indent=1)
     contents = {name: text.encode() for name, text in texts.items()}
@@ -157,14 +156,15 @@ def read(path: Path) -> Bundle:
                 raise StoreError(_explain_broken_seal(file))
             with zipfile.ZipFile(file) as archive:
                 manifest = _manifest(archive)
-                contents = {item.name: _content(archive, item) for item in manifest.files}
+                contents = {item.name: _unpack(archive, item.name, item.bytes) for item in manifest.files}
         return _check_contents(manifest, contents)
     except StoreError as error:
         raise StoreError(f"{path}: refused: {error}") from error
     except FileNotFoundError:
         raise StoreError(f"{path}: no such file") from None
     except _BROKEN as error:
-        raise StoreError(f"{path}: refused: no whole bundle ({_words(error)}); export it again") from error
+        words = f"{type(error).__name__}: {str(error)[:120]}".rstrip(": ")
+        raise StoreError(f"{path}: refused: no whole bundle ({words}); export it again") from error
 
 
 def _explain_broken_seal(file: BinaryIO) -> str:
@@ -192,21 +192,12 @@ def _manifest(archive: zipfile.ZipFile) -> form.Manifest:
     if not isinstance(plain.get("schema"), int) or plain["schema"] > SCHEMA:
         raise StoreError(f"it has schema {plain.get('schema')!r}, this ane-sweep reads {SCHEMA}: update ane-sweep")
     manifest = form.read(form.Manifest, plain)
-    listed = sorted(item.name for item in manifest.files)
-    if listed != sorted(set(names) - {MANIFEST}):
-        raise StoreError(
-            f"its manifest lists {', '.join(listed)}, it holds {', '.join(sorted(set(names) - {MANIFEST}))}"
-        )
+    listed, there = sorted(item.name for item in manifest.files), sorted(set(names) - {MANIFEST})
+    if listed != there:
+        raise StoreError(f"its manifest lists {', '.join(listed)}, it holds {', '.join(there)}")
     if sum(item.bytes for item in manifest.files) > MOST_BYTES:
         raise StoreError(f"it would unpack to more than {MOST_BYTES >> 20} MiB")
     return manifest
-
-
-def _content(archive: zipfile.ZipFile, item: form.Part) -> bytes:
-    content = _unpack(archive, item.name, item.bytes)
-    if len(content) != item.bytes or hashlib.sha256(content).hexdigest() != item.sha256:
-        raise StoreError(f"{item.name} is not what was exported: its checksum differs")
-    return content
 
 
 def _unpack(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
@@ -219,26 +210,27 @@ def _unpack(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
 
 
 def _check_contents(manifest: form.Manifest, contents: dict[str, bytes]) -> Bundle:
+    for item in manifest.files:
+        content = contents[item.name]
+        if len(content) != item.bytes or hashlib.sha256(content).hexdigest() != item.sha256:
+            raise StoreError(f"{item.name} is not what was exported: its checksum differs")
     lines = [(n, line) for n, line in enumerate(contents[FILE_NAME].split(b"\n"), 1) if line.strip()]
-    records = [_record(line, f"line {n} of {FILE_NAME}") for n, line in lines]
+    records = []
+    for n, line in lines:
+        where = f"line {n} of {FILE_NAME}"
+        if len(line) > MOST_RECORD_BYTES:
+            raise StoreError(f"{where} is longer than {MOST_RECORD_BYTES >> 20} MiB")
+        with _name_place(where):
+            records.append(form.record(form.parse_json(line.decode()), where))
     if len(records) != manifest.records or not records:
         raise StoreError(f"it has {len(records)} records, its manifest says {manifest.records}")
     if len({record.cell_key for record in records}) != len(records):
         raise StoreError("it has two records of one cell")
     with _name_place(RUN):
         info = form.read(form.Run, form.parse_json(contents[RUN].decode()))
-    found = None
-    if DRIFT in contents:
-        with _name_place(DRIFT):
-            found = form.read(Drift, form.parse_json(contents[DRIFT].decode()))
+    with _name_place(DRIFT):
+        found = form.read(Drift, form.parse_json(contents[DRIFT].decode())) if DRIFT in contents else None
     return Bundle(manifest, records, info, found)
-
-
-def _record(line: bytes, where: str) -> Record:
-    if len(line) > MOST_RECORD_BYTES:
-        raise StoreError(f"{where} is longer than {MOST_RECORD_BYTES >> 20} MiB")
-    with _name_place(where):
-        return form.record(form.parse_json(line.decode()), where)
 
 
 @contextlib.contextmanager
@@ -248,7 +240,3 @@ def _name_place(where: str) -> Iterator[None]:
         yield
     except StoreError as error:
         raise StoreError(f"{where}: {error}") from error
-
-
-def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error)[:120]}".rstrip(": ")

@@ -24,7 +24,7 @@ class Merged:
     """The result of an import: the run's folder, its future content, and numbers of records that are new, replaced or known.
 
     replaced   records that a later export changed
-    disputed   records that differ from those in the folder, of an export that ended at the same moment: see `_better`
+    disputed   records that differ from those in the folder, of an export that ended at the same moment: see `_rank`
     records    all records that the folder will hold; empty if the folder does not change
     """
 
@@ -57,25 +57,24 @@ def merge(given: Bundle, out: Path) -> Merged:
     The same sweep of the same machine is merged into the run of its earlier import, or into the run that was exported;
     another machine's sweep with the same stamp gets a new name.
     """
-    folder = _own_run(given, out) or _imported_run(given, out) or _new_folder(given, out)
+    folder = _own_run(given, out) or _imported_run(given, out)
     before = {record.cell_key: record for record in read_records(folder)} if (folder / FILE_NAME).exists() else {}
-    if before and not _is_half(folder) and not (disk.read_json(folder / bundle.RUN) or {}).get("imported"):
+    there, there_drift = disk.read_json(folder / bundle.RUN) or {}, drift.read(folder)
+    if before and not _is_half(folder) and not there.get("imported"):
         return Merged(folder, 0, 0, len(given.records))  # the original: it knows more than its own export
     for record in given.records:
         record.sweep = folder.name
     arrived = {record.cell_key: record for record in given.records}
-    there, there_drift = disk.read_json(folder / bundle.RUN) or {}, drift.read(folder)
     ended, ended_there = _moment(given.info.finished or given.info.started), _moment(there.get("finished"))
     if ended < ended_there:
         after, info, found = arrived | before, there, there_drift
     elif ended > ended_there:
         after, info, found = before | arrived, _info(given, folder), given.drift or there_drift
     else:
-        after = before | {key: _better(before.get(key), record) for key, record in arrived.items()}
-        info, found = (
-            there or _info(given, folder),
-            max(filter(None, (given.drift, there_drift)), key=repr, default=None),
-        )
+        # the better status decides, then the text, so that the order of arrival does not matter
+        after = before | {key: max(before.get(key, record), record, key=_rank) for key, record in arrived.items()}
+        info = there or _info(given, folder)
+        found = max(filter(None, (given.drift, there_drift)), key=repr, default=None)
     differ = [key for key in arrived.keys() & before.keys() if arrived[key].to_json() != before[key].to_json()]
     new, replaced = len(arrived.keys() - before.keys()), sum(after[key] is arrived[key] for key in differ)
     disputed = len(differ) if ended == ended_there else 0
@@ -91,13 +90,9 @@ def write(merged: Merged) -> None:
     disk.write_json(merged.folder / bundle.RUN, merged.info)
 
 
-def _better(before: Record | None, arrived: Record) -> Record:
-    """Return the better of two records of a cell whose exports ended at the same moment.
-
-    Their status decides, then their text, so that the order of arrival does not matter.
-    """
-    both = [one for one in (before, arrived) if one is not None]
-    return max(both, key=lambda one: (-STATUSES.get(one.status, WORST), one.to_json()))
+def _rank(record: Record) -> tuple[int, str]:
+    """Return what decides between two records of a cell whose exports ended at the same moment."""
+    return -STATUSES.get(record.status, WORST), record.to_json()
 
 
 def _moment(text: object) -> float:
@@ -112,20 +107,18 @@ def _own_run(given: Bundle, out: Path) -> Path | None:
     folder = out / "runs" / given.manifest.sweep
     if not (out / bundle.SALT).exists() or not (folder / FILE_NAME).is_file():
         return None
-    mine = not (disk.read_json(folder / bundle.RUN) or {}).get("imported")
-    return folder if mine and bundle.host_id(out) == given.manifest.host else None
+    is_ours = not (disk.read_json(folder / bundle.RUN) or {}).get("imported")
+    return folder if is_ours and bundle.host_id(out) == given.manifest.host else None
 
 
-def _imported_run(given: Bundle, out: Path) -> Path | None:
-    known = (run for run in runs.list_runs(out) if (run.info.get("imported") or {}).get("identity") == given.identity)
-    return next((run.folder for run in known), None)
-
-
-def _new_folder(given: Bundle, out: Path) -> Path:
+def _imported_run(given: Bundle, out: Path) -> Path:
+    """Return the run of an earlier import of the same sweep, or the folder of a first one."""
+    for run in runs.list_runs(out):
+        if (run.info.get("imported") or {}).get("identity") == given.identity:
+            return run.folder
     plain = out / "runs" / given.manifest.sweep
-    if not plain.exists() or _is_half(plain):
-        return plain
-    return plain.with_name(f"{plain.name}-{given.manifest.host[:8]}")
+    is_free = not plain.exists() or _is_half(plain)
+    return plain if is_free else plain.with_name(f"{plain.name}-{given.manifest.host[:8]}")
 
 
 def _is_half(folder: Path) -> bool:

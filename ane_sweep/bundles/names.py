@@ -107,7 +107,8 @@ def names_of(records: Sequence[Record], info: Mapping[str, object], salt: str) -
     settings.append(json.dumps([info.get("store"), info.get("tracking")]))
     every = [*command, *(record.to_json() for record in records)]
     hosts = set(_hosts(settings, _FILES)) | set(_hosts(every, (*_FILES, *_WEB)))
-    return Names({name: f"worker-{_digest(salt, name)}" for name in workers}, hosts)
+    salted = {name: hashlib.sha256("\0".join((salt, name)).encode()) for name in workers}
+    return Names({name: f"worker-{digest.hexdigest()[:8]}" for name, digest in salted.items()}, hosts)
 
 
 def _hosts(texts: Sequence[str], left_out: Sequence[str]) -> Iterator[str]:
@@ -123,7 +124,3 @@ def _host(text: str) -> str:
         return urlsplit(text).netloc.rpartition("@")[2].partition(":")[0]
     except ValueError:
         return ""
-
-
-def _digest(salt: str, name: str) -> str:
-    return hashlib.sha256(f"{salt}\0{name}".encode()).hexdigest()[:8]

@@ -95,28 +95,24 @@ def grid(found: Machines) -> Grid:
     machines share, else one column for each machine.
     """
     specs = [spec for spec in metrics.shown_in("report") if spec.name in RANKED and spec.name != HEADLINE]
-    shown: list[tuple[str, Callable[[Record], str], bool]] = [
-        (spec.column, partial(_metric, spec=spec), True) for spec in specs
-    ]
+    shown: list[tuple[str, Callable[[Record], str], bool]] = [("ms", table.latency_text, True)]
+    shown += [(spec.column, partial(_metric, spec=spec), True) for spec in specs]
     shown += [(table.VERDICT, table.verdict_text, False), ("status", table.status_text, False)]
-    parts = [(f"{name}: ms", _column(found, n, table.latency_text), True) for n, name in enumerate(found.names)]
+    parts: list[tuple[str, list[str], bool]] = []
     for head, text, numeric in shown:
         missing = "not measured" if head == "status" else "-"
-        columns = [_column(found, n, text, missing) for n in range(len(found.names))]
+        columns = [
+            [missing if (record := row[n]) is None else text(record) for _, row in found.rows]
+            for n in range(len(found.names))
+        ]
         known = [{text for text in values if text != "-"} for values in zip(*columns)]
-        if not any(known):
-            continue
-        if all(len(texts) < 2 for texts in known):
-            parts.append((head, [next(iter(texts), "-") for texts in known], numeric))
-        else:
+        if head == "ms" or any(len(texts) > 1 for texts in known):
             parts += [(f"{name}: {head}", column, numeric) for name, column in zip(found.names, columns)]
+        elif any(known):
+            parts.append((head, [next(iter(texts), "-") for texts in known], numeric))
     labels = [label for label, _ in found.rows]
     rows = [list(row) for row in zip(labels, *(cells for _, cells, _ in parts))]
     return Grid(["cell", *(head for head, _, _ in parts)], rows, [False, *(numeric for *_, numeric in parts)])
-
-
-def _column(found: Machines, machine: int, text: Callable[[Record], str], missing: str = "-") -> list[str]:
-    return [missing if (record := row[machine]) is None else text(record) for _, row in found.rows]
 
 
 def _metric(record: Record, spec: MetricSpec) -> str:

@@ -60,7 +60,12 @@ def typical(record: Record, name: str = "median_ms") -> float | None:
 def series(groups: list[list[Record]], stamps: list[str]) -> tuple[list[Series], list[str]]:
     """Return one series per cell, and notes. Runs of another host than the last run's are left out; a note counts them."""
     notes: list[str] = []
-    kept = [(stamp, group) for stamp, group in zip(stamps, groups) if group and like(group[0], groups[-1][0])]
+    there = groups[-1][0].host
+    kept = [
+        (stamp, group)
+        for stamp, group in zip(stamps, groups)
+        if group and all(group[0].host.get(name) == there.get(name) for name in match.HOST)
+    ]
     if len(kept) < len(groups):
         notes.append(f"{len(groups) - len(kept)} of {len(groups)} runs are of another host than the last one: left out")
     requests, labels = match.requests([group for _, group in kept])
@@ -75,18 +80,11 @@ def series(groups: list[list[Record]], stamps: list[str]) -> tuple[list[Series],
     return list(found.values()), notes
 
 
-def like(a: Record, b: Record) -> bool:
-    return all(a.host.get(name) == b.host.get(name) for name in match.HOST)
-
-
 def examine(cells: list[Series], alpha: float = LEVEL) -> list[str]:
     """Find steps and odd last nights in all cells, at `alpha` for all of them together (Bonferroni); notes."""
     notes = []
-    long = [cell for cell in cells if len(cell.levels) >= FEWEST]
-    if len(long) < len(cells):
-        notes.append(
-            f"{len(cells) - len(long)} of {len(cells)} cells have fewer than {FEWEST} runs: too few for a step at {alpha:.0%}"
-        )
+    if short := sum(len(cell.levels) < FEWEST for cell in cells):
+        notes.append(f"{short} of {len(cells)} cells have fewer than {FEWEST} runs: too few for a step at {alpha:.0%}")
     share = alpha / max(1, len(cells))
     if share < 1 / DRAWS:
         notes.append(
@@ -150,22 +148,15 @@ def as_text(cells: list[Series], notes: list[str]) -> str:
 
 
 def as_json(cells: list[Series], notes: list[str]) -> str:
-    whole: dict[str, object] = {
-        "schema": 1,
-        "notes": notes,
-        "cells": [
-            {
-                "cell": cell.label,
-                "tested": cell.tested,
-                "runs": cell.stamps,
-                "latency_ms": cell.levels,
-                "steps": [
-                    {**vars(s), "run": cell.stamps[s.index], "percent": s.percent, "changed": changed_with(cell, s)}
-                    for s in cell.found
-                ],
-                "last_stands_out": None if cell.last_p is None else {"p": cell.last_p, "percent": cell.last_percent},
-            }
-            for cell in cells
-        ],
-    }
+    listed = [
+        {
+            "cell": cell.label, "tested": cell.tested, "runs": cell.stamps, "latency_ms": cell.levels,
+            "steps": [
+                {**vars(s), "run": cell.stamps[s.index], "percent": s.percent, "changed": changed_with(cell, s)} for s in cell.found
+            ],
+            "last_stands_out": None if cell.last_p is None else {"p": cell.last_p, "percent": cell.last_percent},
+        }
+        for cell in cells
+    ]  # fmt: skip
+    whole = {"schema": 1, "notes": notes, "cells": listed}
     return json.dumps(whole, indent=1, allow_nan=False) + "\n"

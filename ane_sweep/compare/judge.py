@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ane_sweep.bridge.metrics import RANKED, MetricSpec, compare_buckets, shown_in
+from ane_sweep.bridge.metrics import RANKED, compare_buckets, shown_in
 from ane_sweep.bridge.record import Record
 from ane_sweep.compare.match import Matched, Pair, match
 from ane_sweep.compare.sides import FINE, both
@@ -29,14 +29,8 @@ _SPECS = shown_in("compare")
 _WORSE, _BETTER = compare_buckets(_SPECS)
 REGRESSIONS = ("stopped working", "slower", "loads slower", "estimated slower", "off the ANE", *_WORSE)
 IMPROVEMENTS = ("works again", "faster", "loads faster", "estimated faster", "onto the ANE", *_BETTER)
-NOTES = (
-    "fails otherwise",
-    "placement moved",
-    "estimated on one side only",
-    "timing differs, but not enough",
-    "timing untested",
-    "timing not compared",
-)
+_UNTESTED = ("timing differs, but not enough", "timing untested", "timing not compared")
+NOTES = ("fails otherwise", "placement moved", "estimated on one side only", *_UNTESTED)
 _COMPARED = (
     "scores" if s.score else f"{s.short} size" if s.unit == "bytes" else s.short for s in _SPECS if not s.fallback
 )
@@ -106,7 +100,10 @@ def not_comparable(found: Comparison, *, across_hosts: bool) -> str | None:
 
 def judge(matched: Matched, *, level: float = LEVEL, least_percent: float = LEAST_PERCENT) -> Comparison:
     """Return every change of every pair. Timings are tested together at `level`; changes under `least_percent` are no regression."""
-    found = Comparison(matched.pairs, [], {}, matched.only_a, matched.only_b, _marks(matched.pairs))
+    every = len(matched.pairs)
+    counts = Counter(mark for pair in matched.pairs for mark in pair.marks)
+    marks = [mark if n == every else f"{mark} ({n} of {every} cells)" for mark, n in counts.items()]
+    found = Comparison(matched.pairs, [], {}, matched.only_a, matched.only_b, marks)
     for pair in matched.pairs:
         found.changes += [*_status(pair), *_estimates(pair), *_placement(pair), *_metrics(pair)]
     _timings(found, level, least_percent)
@@ -127,12 +124,8 @@ def _timings(found: Comparison, level: float, least_percent: float) -> None:
                     text = "; ".join(pair.unlike)
                     found.changes.append(Change("timing not compared", pair.label, text))
                 continue
-            key: tuple[object, ...] = (
-                name,
-                *(r.realised.get("latency_task", r.cell_key) for r in (pair.a, pair.b)),
-                pair.a.sweep,
-                pair.b.sweep,
-            )
+            tasks = (r.realised.get("latency_task", r.cell_key) for r in (pair.a, pair.b))
+            key: tuple[object, ...] = (name, *tasks, pair.a.sweep, pair.b.sweep)
             if key not in tested:  # cells that share a timing are one test
                 paired = pair.a.sweep == pair.b.sweep
                 tested[key] = compare_timings(pair.a.timings, pair.b.timings, name=name, paired=paired, level=level)
@@ -195,13 +188,12 @@ def _machine_moved(tested: Sequence[Difference], least_percent: float) -> list[s
 def _status(pair: Pair) -> list[Change]:
     before, after = pair.a, pair.b
     text = f"{_ended(before)} -> {_ended(after)}"
-    if before.status in FINE and after.status not in FINE:
-        return [Change("stopped working", pair.label, text)]
-    if before.status not in FINE and after.status in FINE:
-        return [Change("works again", pair.label, text)]
-    if before.status != after.status and after.status not in FINE:
-        return [Change("fails otherwise", pair.label, text)]
-    return []
+    if before.status == after.status or (before.status in FINE and after.status in FINE):
+        return []
+    bucket = (
+        "stopped working" if before.status in FINE else "works again" if after.status in FINE else "fails otherwise"
+    )
+    return [Change(bucket, pair.label, text)]
 
 
 def _ended(record: Record) -> str:
@@ -220,14 +212,10 @@ def _estimates(pair: Pair) -> list[Change]:
         elif a and b and abs(b / a - 1) >= ESTIMATE_SHARE:
             bucket = "estimated slower" if b > a else "estimated faster"
             texts.setdefault(bucket, []).append(f"{chip}: {_number(a)} -> {_number(b)} ms ({100 * (b / a - 1):+.1f} %)")
-    why = "; the package is the same, so the model of cost is another" if _same_package(pair) else ""
-    return [Change(bucket, pair.label, f"estimate for {', '.join(said)}{why}") for bucket, said in texts.items()]
-
-
-def _same_package(pair: Pair) -> bool:
-    """Return True if both sides are known to have run the same files."""
     before, after = ({item.sha256 for item in record.artifacts} for record in (pair.a, pair.b))
-    return bool(before) and before == after and None not in before
+    is_same = before and before == after and None not in before  # both sides are known to have run the same files
+    why = "; the package is the same, so the model of cost is another" if is_same else ""
+    return [Change(bucket, pair.label, f"estimate for {', '.join(said)}{why}") for bucket, said in texts.items()]
 
 
 def _placement(pair: Pair) -> list[Change]:
@@ -238,14 +226,12 @@ def _placement(pair: Pair) -> list[Change]:
         was, now = _ane_share(old), _ane_share(entry)
         if was is None or now is None or abs(was - now) < 1e-9:
             continue
-        where = f"{entry.kind} for {entry.chip}"
-        text = f"{where}: {100 * was:.0f} -> {100 * now:.0f} % of the ops on the ANE"
+        text = f"{entry.kind} for {entry.chip}: {100 * was:.0f} -> {100 * now:.0f} % of the ops on the ANE"
+        bucket = "placement moved"
         if (was > MAINLY) != (now > MAINLY):
             bucket = "onto the ANE" if now > MAINLY else "off the ANE"
             text += "" if now > MAINLY else ", no longer mainly on the ANE"
-            changes.append(Change(bucket, pair.label, text))
-        else:
-            changes.append(Change("placement moved", pair.label, text))
+        changes.append(Change(bucket, pair.label, text))
     return changes
 
 
@@ -283,9 +269,3 @@ def _figures(pair: Pair, name: str, unit: str) -> str:
 
 def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:,.0f}" if value >= 1e5 else f"{value:.4g}"
-
-
-def _marks(pairs: Sequence[Pair]) -> list[str]:
-    """Return each mark of the pairs once, with the number of cells that it holds for."""
-    counts = Counter(mark for pair in pairs for mark in pair.marks)
-    return [mark if n == len(pairs) else f"{mark} ({n} of {len(pairs)} cells)" for mark, n in counts.items()]

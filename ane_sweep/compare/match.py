@@ -46,9 +46,10 @@ def match(a: Side, b: Side) -> Matched:
                 f"{side.word}:axis=value"
             )
     pairs = [_pair(label[one], first[one][0], second[one][0]) for one in first if one in second]
-    return Matched(
-        pairs, [label[one] for one in first if one not in second], [label[one] for one in second if one not in first]
+    only_a, only_b = (
+        [label[one] for one in mine if one not in theirs] for mine, theirs in ((first, second), (second, first))
     )
+    return Matched(pairs, only_a, only_b)
 
 
 def requests(
@@ -123,20 +124,16 @@ def machine(record: Record) -> dict[str, object]:
 def marks(a: Record, b: Record) -> list[str]:
     """Return the differences in the surroundings of two records of one request, which may explain their figures."""
     how = [{n: v for n, v in flat_cell(r).items() if n.startswith(_HOW)} for r in (a, b)]
+    busy = {side: gate for side, one in (("before", a), ("now", b)) if (gate := in_vain(one.timings))}
     return [
         *_changed("os", {n: a.host.get(n) for n in OS}, {n: b.host.get(n) for n in OS}),
         *_changed("toolchain", a.toolchain, b.toolchain),
         *_changed("power", {"source": a.host.get("power")}, {"source": b.host.get("power")}),
         *_changed("weights", {"digest": a.weights.digest}, {"digest": b.weights.digest}),
         *_changed("how it was run", *how),
-        *_busy(a, b),
+        # a machine that was busy or hot on one side only looks like a difference between programs
+        *(f"machine: {side} {gate}" for side, gate in busy.items() if len(busy) == 1),
     ]
-
-
-def _busy(a: Record, b: Record) -> list[str]:
-    """Describe a machine that was busy or hot on one side only, which looks like a difference between programs."""
-    found = {side: said for side, one in (("before", a), ("now", b)) if (said := in_vain(one.timings))}
-    return [f"machine: {side} {said}" for side, said in found.items()] if len(found) == 1 else []
 
 
 def _changed(what: str, a: Mapping[str, object], b: Mapping[str, object]) -> list[str]:

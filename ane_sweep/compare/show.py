@@ -74,24 +74,12 @@ def _only(where: str, cells: list[str]) -> str:
 def as_json(found: Comparison, a: str, b: str, *, headline: str, level: float, least_percent: float, code: int) -> str:
     """Return one JSON object: {a, b, verdict, exit, level, least_percent, tests, cells, tested, untested, only_a, only_b, marks,
     changes, timings}."""
+    plain = {name: getattr(found, name) for name in ("tested", "untested", "only_a", "only_b", "marks")}
     whole: dict[str, object] = {
-        "schema": 1,
-        "a": a,
-        "b": b,
-        "verdict": headline,
-        "exit": code,
-        "level": level,
-        "least_percent": least_percent,
-        "tests": found.tests,
-        "cells": len(found.pairs),
-        "tested": found.tested,
-        "untested": found.untested,
-        "only_a": found.only_a,
-        "only_b": found.only_b,
-        "marks": found.marks,
-        "changes": [vars(change) for change in found.changes],
+        "schema": 1, "a": a, "b": b, "verdict": headline, "exit": code, "level": level, "least_percent": least_percent,
+        "tests": found.tests, "cells": len(found.pairs), **plain, "changes": [vars(change) for change in found.changes],
         "timings": {cell: {name: _plain(one) for name, one in by.items()} for cell, by in found.timings.items()},
-    }
+    }  # fmt: skip
     return json.dumps(whole, indent=1, allow_nan=False) + "\n"
 
 

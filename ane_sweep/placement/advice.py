@@ -1,5 +1,6 @@
 """Advice on changes that make a model faster on the ANE, the largest saving first: how much shorter its estimate would be."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -56,22 +57,26 @@ def _work(rows: Sequence[OpRow], helped: set[int], chip: Chip) -> Work:
     units: list[str] = []
     transitions = 0
     for _, members in groupby(rows, key=lambda row: row.site.function):
-        chosen, _ = path.choose([_costs(row, id(row) in helped) for row in members])
+        prices = [
+            (math.inf, costs.estimate_ms(row.site, "ane"))
+            if id(row) in helped
+            else (row.cpu_ms, None if row.site.nested else row.ane_ms)
+            for row in members
+        ]
+        chosen, _ = path.choose(prices)
         units += chosen
         transitions += path.count_segments(chosen)[1]
     return work.work_of([row.site for row in rows], units, transitions, work.cache_bytes(chip.family))
 
 
-def _costs(row: OpRow, is_helped: bool) -> tuple[float, float | None]:
-    if is_helped:
-        return float("inf"), costs.estimate_ms(row.site, "ane")
-    return row.cpu_ms, None if row.site.nested else row.ane_ms
-
-
 def advise(rows: Sequence[OpRow], gates: Sequence[Gate], flexible: Sequence[Flexible], saves: Saves) -> list[str]:
     """Return sentences with the ops that each would help and the time that it saves."""
     found = [gate.advice for gate in gates]
-    found += [*_ranges(flexible), *_by_rule(rows, saves), *_vocabulary(rows), *_padded_rows(rows), *_small(rows)]
+    found += [*_ranges(flexible), *_by_rule(rows, saves), *_vocabulary(rows), *_padded_rows(rows)]
+    if rows and all(row.preferred == "cpu" and row.reason.startswith(STAYS) for row in rows):
+        found.append(
+            "nothing is refused, the program is too small for the ANE to pay: batch the inputs, or leave it on the CPU"
+        )
     return list(dict.fromkeys(found))
 
 
@@ -131,13 +136,10 @@ def _vocabulary(rows: Sequence[OpRow]) -> list[str]:
 def _projected(site: Site) -> int:
     """Return the output width of a projection by a constant weight, or 0 if the op is not a projection."""
     weight = site.tensor("y" if site.type == "matmul" else "weight")
-    if site.type not in _HEADS or weight is None or not weight.const or not site.outputs:
+    if site.type not in _HEADS or weight is None or not weight.const or weight.rank < 2 or not site.outputs:
         return 0
-    if site.type == "matmul":
-        axis = -2 if site.value("transpose_y", False) else -1
-    else:
-        axis = 0
-    return (weight.shape[axis] or 0) if weight.rank > 1 else 0
+    axis = 0 if site.type != "matmul" else -2 if site.value("transpose_y", False) else -1
+    return weight.shape[axis] or 0
 
 
 def _ranges(flexible: Sequence[Flexible]) -> list[str]:
@@ -174,12 +176,3 @@ def _row_bytes(tensor: Tensor) -> tuple[int, int]:
     """Return the bytes of one row, without and with the padding of the ANE."""
     row = tensor.bytes // tensor.elements * (tensor.shape[-1] or 1)
     return row, -(-row // ROW_BYTES) * ROW_BYTES
-
-
-def _small(rows: Sequence[OpRow]) -> list[str]:
-    idle = [row for row in rows if row.preferred == "cpu" and row.reason.startswith(STAYS)]
-    if rows and len(idle) == len(rows):
-        return [
-            "nothing is refused, the program is too small for the ANE to pay: batch the inputs, or leave it on the CPU"
-        ]
-    return []

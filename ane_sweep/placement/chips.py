@@ -64,10 +64,8 @@ class Chip:
 
     def to_dict(self) -> dict[str, object]:
         """Return the row of the chip table, with measured rates in it."""
-        row = asdict(self)
-        return {
-            name: value for name, value in row.items() if name != "measured" and (name, value) != ("ane_tflops", None)
-        }
+        row = {name: value for name, value in asdict(self).items() if name != "measured"}
+        return {name: value for name, value in row.items() if (name, value) != ("ane_tflops", None)}
 
 
 class _Table(TypedDict):

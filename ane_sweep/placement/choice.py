@@ -35,21 +35,17 @@ def main(sites: Sequence[Site], chip: Chip) -> Choice:
     """Return the unit that gets most of a program which may use all units."""
     times = ratio(sites, chip)
     if times is None:
+        lacking = "GPU" if latency.of_chip(chip)["gpu"]["tflops"] is None else "Neural Engine"
         return Choice(
             None,
-            f"{CHOICE_UNKNOWN}: nobody has published figures of {_lacking(chip)}; shown is what the Neural Engine takes",
+            f"{CHOICE_UNKNOWN}: nobody has published figures of the {chip.chip}'s {lacking}; shown is what the Neural Engine takes",
         )
     found = latency.fitted()["choice"]
-    said = f"of {found['rows']} published programs {found['right']} were on the unit that this says"
+    fit = f"of {found['rows']} published programs {found['right']} were on the unit that this says"
+    faster = f"the GPU is estimated {times:.2g} times as fast"
     if times >= found["ratio"]:
-        return Choice(
-            "gpu",
-            f"the GPU is estimated {times:.2g} times as fast as the Neural Engine, which was left from {found['ratio']:.2g} on ({said})",
-        )
-    return Choice(
-        "ane",
-        f"the GPU is estimated {times:.2g} times as fast, below the {found['ratio']:.2g} from which programs left the ANE ({said})",
-    )
+        return Choice("gpu", f"{faster} as the Neural Engine, which was left from {found['ratio']:.2g} on ({fit})")
+    return Choice("ane", f"{faster}, below the {found['ratio']:.2g} from which programs left the ANE ({fit})")
 
 
 def ratio(sites: Sequence[Site], chip: Chip, terms: Terms | None = None) -> float | None:
@@ -60,11 +56,6 @@ def ratio(sites: Sequence[Site], chip: Chip, terms: Terms | None = None) -> floa
     size = work.cache_bytes(chip.family)
     ane, gpu = (getattr(work.count_work(sites, [unit] * len(sites), size), unit) for unit in ("ane", "gpu"))
     return ane_ms(ane, known["ane"]) / gpu_ms(gpu, known["gpu"])
-
-
-def _lacking(chip: Chip) -> str:
-    unit = "GPU" if latency.of_chip(chip)["gpu"]["tflops"] is None else "Neural Engine"
-    return f"the {chip.chip}'s {unit}"
 
 
 def against_the_gpu(rows: Sequence[OpRow], chip: Chip) -> str | None:

@@ -4,7 +4,8 @@ A .hwx names no ops (its symbols are hashes), so tasks are matched by order, eng
 have. The op named for a task is therefore an interpretation, not a fact of the file; the counts are facts.
 """
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from ane_sweep.hwx.program import CompiledProgram
 from ane_sweep.hwx.tasks import TaskDescriptor
 from ane_sweep.placement import chips, tasks
 from ane_sweep.placement.predict import Prediction
-from ane_sweep.placement.rows import OpRow, count_text
+from ane_sweep.placement.rows import count_text
 from ane_sweep.placement.sites import Site
 from ane_sweep.placement.tasks import Step
 
@@ -43,12 +44,13 @@ def compare_with_tasks(prediction: Prediction, programs: Sequence[CompiledProgra
 
     Counts are totals over all programs.
     """
-    rows, which = _ops(prediction)
-    generation = prediction.chip.generation
-    expected = tasks.steps([row.site for row in rows], generation)
+    rows, which = [row for row in prediction.rows if row.preferred == "ane"], PREDICTED
+    if not rows:
+        rows, which = [row for row in prediction.rows if "ane" in row.verdict.supported], LEGAL
+    expected = tasks.steps([row.site for row in rows], prediction.chip.generation)
     found = [task for program in programs for task in program.tasks]
     real = sum(len(program.tasks) if program.declared_tasks is None else program.declared_tasks for program in programs)
-    wanted = None if expected is None else sum(1 if step.tasks is None else step.tasks for step in expected)
+    wanted = None if expected is None else sum(step.count for step in expected)
     content: dict[str, Any] = {
         "chip": prediction.chip.chip, "ops_are": which, "ane_ops": len(rows), "tasks": real, "ops_per_task": _ratio(len(rows), real),
         "predicted_tasks": wanted, "predicted_ops_per_task": _ratio(len(rows), wanted), "matched": HOW,
@@ -57,18 +59,21 @@ def compare_with_tasks(prediction: Prediction, programs: Sequence[CompiledProgra
     matches = match(found, slots)
     if matches is None or len(found) != real:
         return {**content, "matched": "not: too many, or not all tasks are decoded", "by_op_type": None, "rows": None}
-    return {
-        **content,
-        "by_op_type": _by_type(matches, slots, expected is not None),
-        "rows": [_row(one) for one in matches],
+    counted = [step.site.type for step in slots for _ in range(step.count)]
+    ops, planned = Counter(step.site.type for step in slots), Counter(counted)
+    made = Counter(one.ops[0].type for one in matches if one.ops)
+    by_op_type = {
+        kind: {"ops": number, "predicted_tasks": None if expected is None else planned[kind], "tasks": made[kind]}
+        for kind, number in ops.most_common()
     }
-
-
-def _ops(prediction: Prediction) -> tuple[list[OpRow], str]:
-    on_ane = [row for row in prediction.rows if row.preferred == "ane"]
-    if on_ane:
-        return on_ane, PREDICTED
-    return [row for row in prediction.rows if "ane" in row.verdict.supported], LEGAL
+    listed = [
+        {
+            "task": one.task.index, "engine": one.task.engine, "operation": one.task.operation, "out": one.task.shape("out"),
+            "ops": [site.name for site in one.ops], "op_types": [site.type for site in one.ops],
+        }
+        for one in matches
+    ]  # fmt: skip
+    return {**content, "by_op_type": by_op_type, "rows": listed}
 
 
 def _ratio(ops: int, made: int | None) -> float | None:
@@ -77,16 +82,16 @@ def _ratio(ops: int, made: int | None) -> float | None:
 
 def match(found: Sequence[TaskDescriptor], steps: Sequence[Step]) -> list[Match] | None:
     """Match each task with its op, keeping both orders (Needleman and Wunsch). Return None above MOST_CELLS pairs."""
-    slots = [step for step in steps for _ in range(1 if step.tasks is None else step.tasks)]
+    slots = [step for step in steps for _ in range(step.count)]
     if len(found) * len(slots) > MOST_CELLS:
         return None
-    inside: dict[int, list[Site]] = {}
+    inside: dict[int, list[Site]] = defaultdict(list)
     for step in steps:
         if step.into is not None:
-            inside.setdefault(id(step.into), []).append(step.site)
+            inside[id(step.into)].append(step.site)
     chosen = _align(found, slots, inside)
     return [
-        Match(task, () if step is None else (step.site, *inside.get(id(step.site), ())))
+        Match(task, () if step is None else (step.site, *inside[id(step.site)]))
         for task, step in zip(found, chosen, strict=True)
     ]
 
@@ -126,61 +131,33 @@ def _with_neighbours(chosen: list[int | None], fits: list[list[int]]) -> list[in
 
 def _fit(task: TaskDescriptor, step: Step, inside: dict[int, list[Site]]) -> int:
     score = SAME_ENGINE if task.engine == step.engine else 0
-    sites = (step.site, *inside.get(id(step.site), ()))
+    sites = (step.site, *inside[id(step.site)])
     made = [tensor for site in sites for tensor in site.outputs[:1]]
     made += step.site.data  # a task that only brings an operand in makes what is read
     sizes = [task.geometry.get(f"out_{axis}") for axis in "chw"]
     if None in sizes or not made:
         return score
-    elements = (sizes[0] or 1) * (sizes[1] or 1) * (sizes[2] or 1)
-    if all(tensor.elements != elements for tensor in made):
+    elements = math.prod(size or 1 for size in sizes)
+    if not (fitting := [tensor.shape for tensor in made if tensor.elements == elements]):
         return score + OTHER_SIZE
-    channels = {
-        length
-        for tensor in made
-        if tensor.elements == elements
-        for length in (tensor.shape[-3:][:1] + tensor.shape[-1:])
-    }
+    channels = {length for shape in fitting for length in (*shape[-3:][:1], *shape[-1:])}
     return score + SAME_SIZE + (SAME_CHANNELS if sizes[0] in channels else 0)
-
-
-def _by_type(matches: Sequence[Match], steps: Sequence[Step], is_known: bool) -> dict[str, dict[str, int | None]]:
-    """Return, for each op type, the number of ops, the predicted tasks, and the tasks matched with them."""
-    ops = Counter(step.site.type for step in steps)
-    wanted = Counter[str]()
-    for step in steps:
-        wanted[step.site.type] += 1 if step.tasks is None else step.tasks
-    real = Counter(one.ops[0].type for one in matches if one.ops)
-    return {
-        kind: {"ops": number, "predicted_tasks": wanted[kind] if is_known else None, "tasks": real[kind]}
-        for kind, number in ops.most_common()
-    }
-
-
-def _row(one: Match) -> dict[str, Any]:
-    return {
-        "task": one.task.index, "engine": one.task.engine, "operation": one.task.operation, "out": one.task.shape("out"),
-        "ops": [site.name for site in one.ops], "op_types": [site.type for site in one.ops],
-    }  # fmt: skip
 
 
 def text(content: dict[str, Any]) -> str:
     """Format the comparison for people: counts, then one line for each task."""
     wanted = content["predicted_tasks"]
-    told = (
-        "not predicted for this family"
-        if wanted is None
-        else f"{wanted} predicted ({content['predicted_ops_per_task']} ops each)"
-    )
+    predicted = "not predicted for this family"
+    if wanted is not None:
+        predicted = f"{wanted} predicted ({content['predicted_ops_per_task']} ops each)"
     ops, made = count_text(content["ane_ops"], "op"), count_text(content["tasks"], "task")
     lines = [
-        f"{ops} {content['ops_are']}, in {made} ({content['ops_per_task']} ops each); {told}",
+        f"{ops} {content['ops_are']}, in {made} ({content['ops_per_task']} ops each); {predicted}",
         f"matched {content['matched']}",
     ]
     for kind, row in (content["by_op_type"] or {}).items():
-        lines.append(
-            f"  {row['ops']} {kind}: {count_text(row['tasks'], 'task')}, predicted {'-' if wanted is None else row['predicted_tasks']}"
-        )
+        planned = "-" if wanted is None else row["predicted_tasks"]
+        lines.append(f"  {row['ops']} {kind}: {count_text(row['tasks'], 'task')}, predicted {planned}")
     for row in content["rows"] or []:
         here = ", ".join(f"{kind} {name}" for kind, name in zip(row["op_types"], row["ops"])) or "no op fits"
         lines.append(f"  task {row['task']} ({row['engine']}, {row['operation']}, {row['out']}): {here}")

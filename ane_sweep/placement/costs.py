@@ -8,6 +8,7 @@ only the rates are fitted (tests/proof/placement/fit.py, `data/m4/rates.json`). 
 
 import json
 import math
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -23,23 +24,11 @@ THIN, DENSE = 10.0, 61.0
 TINY_KERNEL, SMALL_KERNEL, LARGE_KERNEL = 16_384, 196_608, 393_216
 
 _CLASSES = {
-    "relu": "relu",
-    "add": "add",
+    **{name: name for name in ("relu", "add", "mul", "concat", "gather", "transpose", "conv", "conv_transpose", "linear", "matmul")},
+    **dict.fromkeys(("upsample_bilinear", "resize_bilinear"), "bilinear"),
+    **dict.fromkeys(("gru", "rnn", "lstm"), "recurrent"),
     "sub": "add",
-    "mul": "mul",
-    "concat": "concat",
-    "gather": "gather",
-    "transpose": "transpose",
-    "conv": "conv",
-    "conv_transpose": "conv_transpose",
-    "upsample_bilinear": "bilinear",
-    "resize_bilinear": "bilinear",
-    "linear": "linear",
-    "matmul": "matmul",
-    "gru": "recurrent",
-    "rnn": "recurrent",
-    "lstm": "recurrent",
-}
+}  # fmt: skip
 MEMORY = "memory"  # every other op: bytes in and out at one rate
 
 
@@ -53,16 +42,15 @@ def work(site: Site, unit: str) -> float:
     if kind in ("conv", "conv_transpose", "linear", "recurrent") or (kind == "matmul" and unit == CPU):
         return flop(site)
     if kind in ("add", "mul"):  # elements, not bytes (int32 costs what fp16 does), the second operand's twice
-        first, second = _operands(site)
-        return 2.0 * (first.elements + 2 * second.elements + (site.outputs[0].elements if site.outputs else 0))
+        first, second = (tensor.elements if (tensor := site.tensor(name)) else 1 for name in "xy")
+        return 2.0 * (first + 2 * second + sum(tensor.elements for tensor in site.outputs[:1]))
     if kind == "gather" and unit == CPU:  # the whole table counts, not the rows taken
         return sum(tensor.bytes for name in ("x", "indices") for tensor in site.inputs.get(name, []))
-    if kind == "concat":
-        return sum(tensor.bytes for tensor in site.inputs.get("values", [])) + _made(site)
     if site.type == "stack":  # one of the stacked values and the result
         return site.inputs["values"][0].bytes + _made(site)
-    if kind == "matmul":
-        return sum(tensor.bytes for name in ("x", "y") for tensor in site.inputs.get(name, [])) + _made(site)
+    if kind in ("concat", "matmul"):
+        names = ("values",) if kind == "concat" else ("x", "y")
+        return sum(tensor.bytes for name in names for tensor in site.inputs.get(name, [])) + _made(site)
     return _moved(site)
 
 
@@ -96,11 +84,6 @@ def kernel_bytes(site: Site) -> int:
     return sum(t.bytes for name in names for t in site.inputs.get(name, []) if t.const)
 
 
-def _operands(site: Site) -> tuple[Tensor, Tensor]:
-    empty = Tensor("fp16", (0,))
-    return site.tensor("x") or empty, site.tensor("y") or empty
-
-
 def _made(site: Site) -> int:
     """Return the bytes of an op's first output; the estimator counts no other (seen at topk, split and gru)."""
     return site.outputs[0].bytes if site.outputs else 0
@@ -110,14 +93,10 @@ def _moved(site: Site) -> int:
     return sum(tensor.bytes for tensor in site.data) + _made(site)
 
 
-def _conv(site: Site) -> float:
-    weight, out = site.tensor("weight"), site.outputs[0]
-    return 2.0 * out.elements * math.prod(n or 1 for n in weight.shape[1:]) if weight else 0.0
-
-
-def _conv_transpose(site: Site) -> float:
-    weight, x = site.tensor("weight"), site.tensor("x")
-    return 2.0 * x.elements * math.prod(n or 1 for n in weight.shape[1:]) if weight and x else 0.0
+def _by_kernel(site: Site, moved: Tensor | None) -> float:
+    """Return the FLOP of a convolution whose kernel meets every value of `moved`."""
+    weight = site.tensor("weight")
+    return 2.0 * moved.elements * math.prod(n or 1 for n in weight.shape[1:]) if weight and moved else 0.0
 
 
 def _linear(site: Site) -> float:
@@ -147,14 +126,12 @@ def _attention(site: Site) -> float:
     return 4.0 * query.elements * (key.shape[-2] or 1)
 
 
-_FLOP = {
-    "conv": _conv,
-    "conv_transpose": _conv_transpose,
+_FLOP: dict[str, Callable[[Site], float]] = {
+    "conv": lambda site: _by_kernel(site, site.outputs[0]),
+    "conv_transpose": lambda site: _by_kernel(site, site.tensor("x")),
     "linear": _linear,
     "matmul": _matmul,
-    "gru": _recurrent,
-    "rnn": _recurrent,
-    "lstm": _recurrent,
+    **dict.fromkeys(("gru", "rnn", "lstm"), _recurrent),
     "scaled_dot_product_attention": _attention,
 }
 

@@ -27,21 +27,18 @@ def of_input(feature: Feature, rank: int) -> tuple[int, ...] | None:
     """
     if feature.shortDescription == NO_DEFAULT:
         return None
-    if (image := _image(feature)) is not None:
-        found: tuple[int, ...] = (1, _channels(image), image.height, image.width)
-    else:
-        array = feature.type.multiArrayType
-        found = tuple(array.shape or next((one.shape for one in array.enumeratedShapes.shapes), ()))
+    array, image = feature.type.multiArrayType, _image(feature)
+    found = tuple(array.shape or next((one.shape for one in array.enumeratedShapes.shapes), ()))
+    if image is not None:
+        found = (1, _channels(image), image.height, image.width)
     return found if len(found) == rank and all(size > 0 for size in found) else None
 
 
 def enumerated(feature: Feature, rank: int) -> tuple[tuple[int, ...], ...]:
     """Return all enumerated shapes of an input that have the given rank."""
-    found: list[tuple[int, ...]]
+    found = [tuple(one.shape) for one in feature.type.multiArrayType.enumeratedShapes.shapes]
     if (image := _image(feature)) is not None:
         found = [(1, _channels(image), size.height, size.width) for size in image.enumeratedSizes.sizes]
-    else:
-        found = [tuple(one.shape) for one in feature.type.multiArrayType.enumeratedShapes.shapes]
     return tuple(shape for shape in found if len(shape) == rank and all(size > 0 for size in shape))
 
 
@@ -49,11 +46,10 @@ def bounds(feature: Feature, rank: int) -> tuple[tuple[int, int | None], ...]:
     """Return the lowest and highest size (None: no limit) of every axis of an input that takes a range."""
     if (image := _image(feature)) is not None:
         ranges = [image.imageSizeRange.heightRange, image.imageSizeRange.widthRange]
-        fixed = [(1, 1), (_channels(image), _channels(image))]
+        pairs = [(1, 1), (_channels(image), _channels(image))]
     else:
-        ranges = list(feature.type.multiArrayType.shapeRange.sizeRanges)
-        fixed = []
-    pairs = [*fixed, *((one.lowerBound, one.upperBound) for one in ranges)]
+        ranges, pairs = list(feature.type.multiArrayType.shapeRange.sizeRanges), []
+    pairs += [(one.lowerBound, one.upperBound) for one in ranges]
     found = tuple((max(1, low), None if high < 0 else high) for low, high in pairs)
     return found if len(found) == rank else ()
 
@@ -68,12 +64,9 @@ def _channels(image: Image) -> int:
 
 def flexibility(feature: Feature) -> str | None:
     """Return "enumerated" or "range" if an input takes several shapes, else None."""
-    kind = feature.type.WhichOneof("Type")
-    which = None
-    if kind == "imageType":
-        which = feature.type.imageType.WhichOneof("SizeFlexibility")
-    elif kind == "multiArrayType":
-        which = feature.type.multiArrayType.WhichOneof("ShapeFlexibility")
+    which = feature.type.multiArrayType.WhichOneof("ShapeFlexibility")
+    if (image := _image(feature)) is not None:
+        which = image.WhichOneof("SizeFlexibility")
     return None if which is None else "enumerated" if which.startswith("enumerated") else "range"
 
 
@@ -118,11 +111,9 @@ def _array(tensor: Tensor) -> Any:
     """Return a small known value as an array of its shape, or as text; None if it is large or unknown."""
     if not tensor.is_static or tensor.elements > _MOST_VALUES or tensor.value is None:
         return None
-    return (
-        tensor.value
-        if isinstance(tensor.value, str)
-        else np.array(tensor.value).reshape([size or 0 for size in tensor.shape])
-    )
+    if isinstance(tensor.value, str):
+        return tensor.value
+    return np.array(tensor.value).reshape([size or 0 for size in tensor.shape])
 
 
 def _sliced(a: dict[str, Any]) -> Any:

@@ -33,15 +33,11 @@ def varying(found: package.Package, function: str) -> Mapping[str, FlexibleShape
         return {}
     at = [programs.values_at(found, function, chosen) for chosen in _chosen(flexible, bounds)]
     is_open = any(high is None for limits in bounds.values() for _, high in limits)
-    default, *others = [
-        {name: settled for name, one in values.items() if (settled := _known_shape(one))} for values in at
-    ]
     made: dict[str, FlexibleShape] = {}
-    for name, shape in default.items():
-        shapes = [shape, *(other[name] for other in others if name in other)]
-        if not at[0][name].is_default or len(shapes) != len(at):
-            continue
-        made[name] = _make_flexible(shapes, bool(bounds), is_open)
+    for name, tensor in at[0].items():
+        shapes = [shape for values in at if name in values and (shape := _known_shape(values[name]))]
+        if tensor.is_default and len(shapes) == len(at):
+            made[name] = _make_flexible(shapes, bool(bounds), is_open)
     return made
 
 
@@ -53,19 +49,17 @@ def _chosen(flexible: list[Flexible], bounds: dict[str, Bounds]) -> list[dict[st
     if not bounds:
         return found
     defaults_of = {one.name: one.default or () for one in flexible}
-    ends = {
-        name: [(low, high, size) for (low, high), size in zip(limits, defaults_of[name])]
-        for name, limits in bounds.items()
-    }
-    low = {name: tuple(low for low, _, _ in axes) for name, axes in ends.items()}
+    low = {name: tuple(low for low, _ in limits) for name, limits in bounds.items()}
     far = [
         {
-            name: tuple(_FAR * times * size if high is None else high for _, high, size in axes)
-            for name, axes in ends.items()
+            name: tuple(
+                _FAR * times * size if high is None else high for (_, high), size in zip(limits, defaults_of[name])
+            )
+            for name, limits in bounds.items()
         }
         for times in (1, 2)
     ]
-    middle = {name: tuple((a + b) // 2 for a, b in zip(low[name], far[0][name])) for name in ends}
+    middle = {name: tuple((a + b) // 2 for a, b in zip(low[name], far[0][name])) for name in low}
     return [*found, low, middle, *far]
 
 
@@ -81,8 +75,5 @@ def _make_flexible(shapes: list[Shape], is_range: bool, is_open: bool) -> Flexib
         return FlexibleShape(shapes[0])
     if not is_range:
         return FlexibleShape(shapes[0], shapes=different)
-    grows = [near != far for near, far in zip(*shapes[-2:])] if is_open else [False] * len(shapes[0])
-    sizes = zip(*shapes)
-    return FlexibleShape(
-        shapes[0], ranges=tuple((min(axis), None if endless else max(axis)) for axis, endless in zip(sizes, grows))
-    )
+    ranges = tuple((min(axis), None if is_open and axis[-2] != axis[-1] else max(axis)) for axis in zip(*shapes))
+    return FlexibleShape(shapes[0], ranges=ranges)

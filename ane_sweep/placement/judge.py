@@ -151,9 +151,10 @@ def text(path: Path, prediction: Prediction, holds: bool) -> str:
         kinds = ", ".join(f"{count} {kind}" for kind, count in list(entry.op_types.items())[:4])
         lines.append(f"  why   {entry.ops} off the ANE ({kinds}): {entry.reason} [{entry.confidence}; {entry.source}]")
     lines += [f"  do    {advice}" for advice in (summary.advice or [])[:5]]
-    others = [kind for chunk in prediction.chunks for kind in chunk.program.others]
     lines += [
-        f"  note  the pipeline's {kind} is no ML Program and is not judged: it runs on the CPU" for kind in others
+        f"  note  the pipeline's {kind} is no ML Program and is not judged: it runs on the CPU"
+        for chunk in prediction.chunks
+        for kind in chunk.program.others
     ]
     for shapes, found in prediction.at_shapes:
         there = found.summary().ops

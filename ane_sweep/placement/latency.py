@@ -62,11 +62,7 @@ def of_chip(chip: Chip, terms: Terms | None = None) -> Terms:
     """Return the terms of a chip by unit: the fitted ones, and this machine's measurements for those that are missing."""
     terms = fitted() if terms is None else terms
     found = {unit: flat(terms[unit], chip.chip if unit != "ane" else chip.family) for unit in ("ane", "gpu", "cpu")}
-    found["ane"] |= {
-        "weight_gbs": chip.weight_gbs,
-        "dispatch_ms": chip.dispatch_ms,
-        "resident_bytes": chip.resident_bytes,
-    }
+    found["ane"] |= {name: getattr(chip, name) for name in ("weight_gbs", "dispatch_ms", "resident_bytes")}
     if chip.chip not in terms["ane"]["chips"]:
         found["ane"]["tflops"] = chip.ane_tflops
     _take_in(found, chip, terms["probes"])
@@ -89,13 +85,9 @@ def missing(chunks: Sequence[Work], chip: Chip) -> str | None:
     if on_ane and terms["ane"]["tflops"] is None:
         return f"{name}: nobody has published what a program takes on its Neural Engine; `ane-sweep calibrate run` on one would tell"
     share = cpu_share(chunks)
-    if share > (LEFT_OUT if on_ane or on_gpu else 0.0) and not has_cpu(chip, terms):
+    if share > (LEFT_OUT if on_ane or on_gpu else 0.0) and chip.chip != PLANNED_CPU and not _prices_cpu(terms):
         return f"{name}: {share:.0%} of its time would be on the CPU, and {_figures('cpu', terms)}"
     return None
-
-
-def has_cpu(chip: Chip, terms: Terms) -> bool:
-    return chip.chip == PLANNED_CPU or _prices_cpu(terms)
 
 
 def _prices_cpu(terms: Terms) -> bool:
@@ -105,9 +97,7 @@ def _prices_cpu(terms: Terms) -> bool:
 
 
 def _figures(unit: str, terms: Terms) -> str:
-    known = sorted(fitted()[unit]["tflops"])
-    if unit == "cpu":
-        known = sorted({*known, PLANNED_CPU})
+    known = sorted({*fitted()[unit]["tflops"], *([PLANNED_CPU] if unit == "cpu" else [])})
     return f"of {unit.upper()}s only {', '.join(known)} have figures here; `ane-sweep calibrate run` on that chip would give its own"
 
 
@@ -152,19 +142,15 @@ def total_ms(chunks: Sequence[Work], chip: Chip, terms: Terms) -> float:
 
 def _anchor(chunks: Sequence[Work], chip: Chip, terms: Terms, unit: str) -> str:
     """Describe the basis of an estimate: the rates of the units in use, and how many published figures they come from."""
-    found, rows = [], fitted()["rows"]
+    found, its = [], terms[unit]
+    rest = f"{'measured here; ' if its.get('here') else ''}{fitted()['rows'][unit]} published figures"
     if unit == "ane":
-        ane = terms["ane"]
         found.append(
-            f"{ane['tflops']:.3g} TFLOP/s, weights at {ane['weight_gbs']:g} GB/s, {ane['dispatch_ms']:g} ms dispatch "
-            f"({'measured here; ' if ane.get('here') else ''}{rows['ane']} published figures, "
-            f"{fitted()['ane']['chips'].get(chip.chip, 0)} of this chip; {', '.join(chip.sources)})"
+            f"{its['tflops']:.3g} TFLOP/s, weights at {its['weight_gbs']:g} GB/s, {its['dispatch_ms']:g} ms dispatch "
+            f"({rest}, {fitted()['ane']['chips'].get(chip.chip, 0)} of this chip; {', '.join(chip.sources)})"
         )
     if unit == "gpu":
-        gpu = terms["gpu"]
-        found.append(
-            f"{gpu['tflops']:.3g} TFLOP/s of its GPU ({'measured here; ' if gpu.get('here') else ''}{rows['gpu']} published figures)"
-        )
+        found.append(f"{its['tflops']:.3g} TFLOP/s of its GPU ({rest})")
     count = sum(work.cpu_ops for work in chunks)
     if count and _prices_cpu(terms):
         found.append(f"{count} ops on its CPU at {terms['cpu']['tflops']:.3g} TFLOP/s")
@@ -189,8 +175,7 @@ def ane_ms(load: Load, terms: Terms) -> float:
     ms += load.spilled / (terms["spill_share"] * memory) + load.heads / (terms["heads_share"] * memory)
     ms += load.moved / (terms["moved_gbs"] * 1e6)
     ms += load.wide_io / (terms["wide_io_gbs"] * 1e6)
-    ms += load.tasks * terms["task_us"] * 1e-3
-    return ms
+    return ms + load.tasks * terms["task_us"] * 1e-3
 
 
 def gpu_ms(load: Load, terms: Terms) -> float:
@@ -198,8 +183,7 @@ def gpu_ms(load: Load, terms: Terms) -> float:
     per_ms: float = terms["tflops"] * 1e9
     ms: float = terms["dispatch_ms"] + (load.flop + terms["head_factor"] * load.head_flop) / per_ms
     ms += load.spilled * terms["flop_per_byte"] / per_ms
-    ms += load.ops * terms["op_us"] * 1e-3
-    return ms
+    return ms + load.ops * terms["op_us"] * 1e-3
 
 
 def cpu_ms(load: Load, terms: Terms) -> float:
@@ -209,8 +193,7 @@ def cpu_ms(load: Load, terms: Terms) -> float:
         return dispatch + products
     ms: float = products + load.weights / (terms["weight_gbs"] * 1e6)
     ms += load.heads / (terms["heads_gbs"] * 1e6) + load.wide_io / (terms["wide_io_gbs"] * 1e6)
-    ms += load.ops * terms["op_us"] * 1e-3
-    return ms
+    return ms + load.ops * terms["op_us"] * 1e-3
 
 
 def _take_in(terms: Terms, chip: Chip, probes: dict[str, dict[str, float]]) -> None:
@@ -221,7 +204,7 @@ def _take_in(terms: Terms, chip: Chip, probes: dict[str, dict[str, float]]) -> N
         ane |= {"tflops": chip.fp16_tflops, "here": True}
     ane |= {name: rows["cpu_and_ne", name] for name in ("chunk_ms", "palette4_gbs") if ("cpu_and_ne", name) in rows}
     for units, unit in (("cpu_only", "cpu"), ("cpu_and_gpu", "gpu")):
-        tflops, dispatch = (rows.get((units, quantity)) for quantity in ("fp16_tflops", "dispatch_ms"))
+        tflops, dispatch = rows.get((units, "fp16_tflops")), rows.get((units, "dispatch_ms"))
         if terms[unit]["tflops"] is None and tflops is not None and dispatch is not None:
             terms[unit] |= {"tflops": tflops, "dispatch_ms": dispatch, "here": True}
     times = rows.get(("cpu_and_ne", "original_over_split_einsum"))
@@ -267,13 +250,10 @@ def _is_wide_head(site: Site) -> bool:
 
 def _masks_all_heads(sites: Sequence[Site]) -> bool:
     """Return True if a softmax over the scores of several heads reads scores with a computed mask."""
-    masked = {
-        id(site.outputs[0])
-        for site in sites
-        if site.type in _MASKS and site.outputs and len(site.data) > 1 and site.outputs[0].rank == 4
-    }
-    scores = [site for site in sites if site.type == "softmax" and site.outputs and site.outputs[0].rank == 4]
+    of_heads = [site for site in sites if site.outputs and site.outputs[0].rank == 4]
+    masked = {id(site.outputs[0]) for site in of_heads if site.type in _MASKS and len(site.data) > 1}
     return any(
         min(size or 1 for size in site.outputs[0].shape[1:3]) > 1 and any(id(tensor) in masked for tensor in site.data)
-        for site in scores  # (B, H, S, S); head by head it is (B, S, 1, S)
+        for site in of_heads  # (B, H, S, S); head by head it is (B, S, 1, S)
+        if site.type == "softmax"
     )

@@ -5,7 +5,6 @@ op passes. Tests look at types, shapes and constants, never at names.
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +17,7 @@ from ane_sweep.placement.sites import Site, Tensor
 DATA = Path(__file__).parent / "data" / "rules.json"
 UNITS = ("cpu", "gpu", "ane")
 Rule = dict[str, Any]
+Test = Callable[[Site, Rule, Chip], str | None]
 _INTEGERS = ("constexpr_affine_dequantize", "constexpr_blockwise_shift_scale")
 DISPUTED = (
     "{ops} on the ANE read integer weights, of which two sources say opposite things (confidence low): int8 per channel ran there "
@@ -46,36 +46,27 @@ def content() -> dict[str, Any]:
 
 
 @cache
-def _rules_for(generation: int) -> tuple[list[Rule], dict[str, list[Rule]]]:
-    """Return (rules for any op, rules by op type) of one ANE family, in the file's order."""
-    general: list[Rule] = []
-    by_type: dict[str, list[Rule]] = defaultdict(list)
-    for place, rule in enumerate(content()["rules"]):
-        if not int(rule.get("from", "H0")[1:]) <= generation <= int(rule.get("until", "H99")[1:]):
-            continue
-        ranked = {**rule, "place": place}
-        for name in rule.get("ops", ()):
-            by_type[name].append(ranked)
-        if "ops" not in rule:
-            general.append(ranked)
-    return general, dict(by_type)
+def _rules_for(generation: int, op_type: str) -> list[Rule]:
+    """Return the rules for one op type on one ANE family, in the file's order."""
+    return [
+        rule
+        for rule in content()["rules"]
+        if int(rule.get("from", "H0")[1:]) <= generation <= int(rule.get("until", "H99")[1:])
+        and op_type in rule.get("ops", (op_type,))
+    ]
 
 
 def judge(site: Site, chip: Chip) -> Verdict:
     """Return the units of a chip that can run an op. The CPU runs everything that converts."""
-    general, by_type = _rules_for(chip.generation)
-    mine = by_type.get(site.type)
-    rules = sorted([*general, *mine], key=lambda rule: rule["place"]) if mine else general
-    for rule in rules:
+    for rule in _rules_for(chip.generation, site.type):
         what = TESTS[rule["test"]](site, rule, chip)
         if what is not None:
-            words = {"op": site.type, "what": what}
             advice = rule["advice"]
             if advice == "{op_advice}":
                 advice = content()["op_advice"].get(site.type, "compute it outside the program")
             units = tuple(unit for unit in UNITS if unit != "ane" and unit not in rule.get("also", ()))
             return Verdict(
-                units, rule["id"], rule["reason"].format(**words), advice, rule["source"],
+                units, rule["id"], rule["reason"].format(op=site.type, what=what), advice, rule["source"],
                 "high" if rule["seen"] and chip.is_calibrated else TRUST[rule["confidence"]],
             )  # fmt: skip
     return Verdict(UNITS, confidence="low" if disputed(site) else _accepted(site.type, chip))
@@ -89,55 +80,56 @@ def disputed(site: Site) -> bool:
 
 def _accepted(op_type: str, chip: Chip) -> str:
     """Return the confidence that the ANE takes an op: high if an M4 was seen to take its type."""
-    if op_type in _accepted_types()["seen_accepted"]:
+    seen, said = _accepted_types()
+    if op_type in seen:
         return "high" if chip.is_calibrated else "medium"
-    return "medium" if chip.is_calibrated and op_type in _accepted_types()["said_accepted"] else "low"
+    return "medium" if chip.is_calibrated and op_type in said else "low"
 
 
 @cache
-def _accepted_types() -> dict[str, frozenset[str]]:
+def _accepted_types() -> tuple[set[str], set[str]]:
     content = json.loads((DATA.parent / "accepted.json").read_text(encoding="utf-8"))
-    return {key: frozenset(content[key]) for key in ("seen_accepted", "said_accepted")}
+    return set(content["seen_accepted"]), set(content["said_accepted"])
 
 
-def _matches(tensors: Sequence[Tensor], dtypes: Sequence[str]) -> str | None:
-    return next((repr(tensor) for tensor in tensors if tensor.dtype in dtypes), None)
+def _moving(site: Site) -> list[Tensor]:
+    return [*site.data, *site.outputs]
 
 
-def _unknown_size(site: Site, rule: Rule, chip: Chip) -> str | None:
-    return next((repr(tensor) for tensor in [*site.data, *site.outputs] if not tensor.is_static), None)
+def _first(tensors: Sequence[Tensor], is_bad: Callable[[Tensor], object]) -> str | None:
+    return next((repr(tensor) for tensor in tensors if is_bad(tensor)), None)
 
 
-def _runtime_index(site: Site, rule: Rule, chip: Chip) -> str | None:
-    indices = site.tensor("indices")
-    return repr(indices) if indices is not None and not indices.const else None
+def _matches(tensors: Sequence[Tensor], rule: Rule) -> str | None:
+    return _first(tensors, lambda tensor: tensor.dtype in rule["dtypes"])
 
 
-def _rank_above(site: Site, rule: Rule, chip: Chip) -> str | None:
-    rank = max((tensor.rank for tensor in [*site.data, *site.outputs]), default=0)
-    return str(rank) if rank > rule["limit"] else None
+def _above(length: Callable[[Site, Rule], int | None]) -> Test:
+    """Return the test for a length above the rule's limit."""
+
+    def test(site: Site, rule: Rule, chip: Chip) -> str | None:
+        found = length(site, rule) or 0
+        return str(found) if found > rule["limit"] else None
+
+    return test
 
 
 def _axis_above(site: Site, rule: Rule, chip: Chip) -> str | None:
     """Test axis lengths, which line up from the right: width, height, channels (rank 5: depth, channels), batch."""
-    limits = rule["limits"]["H16" if chip.generation >= 16 else "H11"]
-    batch, depth, channels, height, width = limits
-    for tensor in [*site.data, *site.outputs]:
-        if tensor.elements <= 16384:
-            continue
-        by_rank = [batch, channels, depth, height, width] if tensor.rank == 5 else [batch, channels, height, width]
-        for length, limit in zip(tensor.shape[::-1], by_rank[::-1]):
-            if (length or 0) > limit:
-                return repr(tensor)
-    return None
+    batch, depth, channels, height, width = rule["limits"]["H16" if chip.generation >= 16 else "H11"]
+
+    def is_long(tensor: Tensor) -> bool:
+        limits = [width, height, depth, channels, batch] if tensor.rank == 5 else [width, height, channels, batch]
+        return any((length or 0) > limit for length, limit in zip(tensor.shape[::-1], limits))
+
+    return _first([tensor for tensor in _moving(site) if tensor.elements > 16384], is_long)
 
 
-def _inner_above(site: Site, rule: Rule, chip: Chip) -> str | None:
+def _inner(site: Site, rule: Rule) -> int | None:
     x = site.tensor("x")
     if x is None or x.rank < 2:
         return None
-    inner = x.shape[-2] if site.value("transpose_x", False) else x.shape[-1]
-    return str(inner) if (inner or 0) > rule["limit"] else None
+    return x.shape[-2] if site.value("transpose_x", False) else x.shape[-1]
 
 
 def _inner_of_rows(site: Site, rule: Rule, chip: Chip) -> str | None:
@@ -167,21 +159,9 @@ def _kernel(site: Site) -> tuple[int, ...]:
     return (1, *spatial) if len(spatial) == 1 else spatial
 
 
-def _kernel_above(site: Site, rule: Rule, chip: Chip) -> str | None:
-    kernel = _kernel(site)
-    length = kernel[rule["axis"]] if len(kernel) >= 2 else 1
-    return str(length) if length > rule["limit"] else None
-
-
 def _flat_kernel(site: Site, rule: Rule, chip: Chip) -> str | None:
     kernel = _kernel(site)
     return str(kernel) if len(kernel) == 2 and kernel[1] == rule["width"] and kernel[0] < rule["width"] else None
-
-
-def _window_above(site: Site, rule: Rule, chip: Chip) -> str | None:
-    sizes = site.value("kernel_sizes", ())
-    length = sizes[rule["axis"]] if sizes else 1
-    return str(length) if length > rule["limit"] else None
 
 
 def _pads_with_value(site: Site, rule: Rule, chip: Chip) -> str | None:
@@ -189,17 +169,9 @@ def _pads_with_value(site: Site, rule: Rule, chip: Chip) -> str | None:
     return str(value) if site.value("mode", "constant") == "constant" and value else None
 
 
-def _axis_of_input_above(site: Site, rule: Rule, chip: Chip) -> str | None:
+def _axis_of_input(site: Site, rule: Rule) -> int | None:
     tensor = site.tensor(rule["input"])
-    length = tensor.shape[rule["axis"]] if tensor is not None and tensor.rank >= 2 else 0
-    return str(length) if (length or 0) > rule["limit"] else None
-
-
-def _state_not_multiple(site: Site, rule: Rule, chip: Chip) -> str | None:
-    for tensor in site.data:
-        if tensor.rank and (tensor.shape[-1] or 0) % rule["multiple"]:
-            return repr(tensor)
-    return None
+    return tensor.shape[rule["axis"]] if tensor is not None and tensor.rank >= 2 else None
 
 
 def _small_blocks(site: Site, rule: Rule, chip: Chip) -> str | None:
@@ -216,29 +188,31 @@ def _attribute_is(site: Site, rule: Rule, chip: Chip) -> str | None:
     return str(value) if value == rule["value"] else None
 
 
-TESTS: dict[str, Callable[[Site, Rule, Chip], str | None]] = {
+TESTS: dict[str, Test] = {
     "op_type": lambda site, rule, chip: site.type,
-    "unknown_size": _unknown_size,
-    "runtime_index": _runtime_index,
-    "reads_dtype": lambda site, rule, chip: _matches(site.data, rule["dtypes"]),
-    "makes_dtype": lambda site, rule, chip: _matches(site.outputs, rule["dtypes"]),
-    "any_dtype": lambda site, rule, chip: _matches([*site.data, *site.outputs], rule["dtypes"]),
-    # not of casts: one from or to fp32 is no arithmetic, and the ANE takes it
-    "computes_dtype": lambda site, rule, chip: (
-        None if site.type == "cast" else _matches([*site.data, *site.outputs], rule["dtypes"])
+    "unknown_size": lambda site, rule, chip: _first(_moving(site), lambda tensor: not tensor.is_static),
+    "runtime_index": lambda site, rule, chip: _first(
+        site.inputs.get("indices", [])[:1], lambda tensor: not tensor.const
     ),
-    "casts_to": lambda site, rule, chip: _matches(site.outputs, rule["dtypes"]) if site.type == "cast" else None,
-    "rank_above": _rank_above,
+    "reads_dtype": lambda site, rule, chip: _matches(site.data, rule),
+    "makes_dtype": lambda site, rule, chip: _matches(site.outputs, rule),
+    "any_dtype": lambda site, rule, chip: _matches(_moving(site), rule),
+    # not of casts: one from or to fp32 is no arithmetic, and the ANE takes it
+    "computes_dtype": lambda site, rule, chip: None if site.type == "cast" else _matches(_moving(site), rule),
+    "casts_to": lambda site, rule, chip: _matches(site.outputs, rule) if site.type == "cast" else None,
+    "rank_above": _above(lambda site, rule: max((tensor.rank for tensor in _moving(site)), default=0)),
     "axis_above": _axis_above,
-    "inner_above": _inner_above,
+    "inner_above": _above(_inner),
     "inner_of_rows": _inner_of_rows,
     "reduces_flat": _reduces_flat,
-    "kernel_above": _kernel_above,
+    "kernel_above": _above(lambda site, rule: kernel[rule["axis"]] if len(kernel := _kernel(site)) >= 2 else 1),
     "flat_kernel": _flat_kernel,
-    "window_above": _window_above,
+    "window_above": _above(lambda site, rule: (site.value("kernel_sizes") or (1, 1, 1))[rule["axis"]]),
     "pads_with_value": _pads_with_value,
-    "axis_of_input_above": _axis_of_input_above,
-    "state_not_multiple": _state_not_multiple,
+    "axis_of_input_above": _above(_axis_of_input),
+    "state_not_multiple": lambda site, rule, chip: _first(
+        site.data, lambda tensor: tensor.rank and (tensor.shape[-1] or 0) % rule["multiple"]
+    ),
     "small_blocks": _small_blocks,
     "attribute_is": _attribute_is,
 }

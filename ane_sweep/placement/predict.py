@@ -81,15 +81,25 @@ class Prediction:
             transitions=sum(chunk.transitions for chunk in self.chunks),
             chunks=[chunk.part() for chunk in self.chunks],
             reasons=reasons.list_reasons(rows),
-            advice=advice.advise(
-                rows, [gate for chunk in self.chunks for gate in chunk.gates], self.flexible, self.saving
-            ),
+            advice=advice.advise(rows, [gate for one in self.chunks for gate in one.gates], self.flexible, self.saving),
             confidence=confidence(self),
-            flexible=[_describe_flexible(one) for one in self.flexible] or None,
-            at_shapes=[self._at(*one) for one in self.at_shapes] or None,
+            flexible=[
+                {"name": one.name, "kind": one.kind, "default": one.default}
+                | ({"shapes": one.shapes} if one.shapes else {})
+                | ({"doubt": AT_DEFAULT} if one.kind == "range" else {})
+                for one in self.flexible
+            ]
+            or None,
+            at_shapes=[
+                {
+                    "shapes": shapes, "ops": asdict(count_ops(found.rows)),
+                    "cost_share_ane": cost_share(found.rows).ane, "estimate": found.estimate_entry(),
+                }
+                for shapes, found in self.at_shapes
+            ] or None,
             not_estimated=self.not_estimated,
             choice="; ".join(dict.fromkeys(chunk.choice for chunk in self.chunks if chunk.choice)) or None,
-        )
+        )  # fmt: skip
 
     def saving(self, rows: Sequence[OpRow]) -> advice.Saving | None:
         """Return the time saved if the Neural Engine took these rows, or None if nothing is estimated."""
@@ -97,13 +107,6 @@ class Prediction:
             return None
         chunks = [(chunk.rows, chunk.work) for chunk in self.chunks]
         return advice.estimate_saving(chunks, rows, self.chip, self.estimate.ms)
-
-    @staticmethod
-    def _at(shapes: dict[str, tuple[int, ...]], found: "Prediction") -> dict[str, Any]:
-        return {
-            "shapes": shapes, "ops": asdict(count_ops(found.rows)), "cost_share_ane": cost_share(found.rows).ane,
-            "estimate": found.estimate_entry(),
-        }  # fmt: skip
 
     def estimate_entry(self) -> dict[str, Any]:
         """Return the latency estimate with the band, anchor and confidence to show with it, or the reason for its absence."""
@@ -148,7 +151,13 @@ def predict_chain(chain: Sequence[Program], chip: Chip, compute_units: str) -> P
         mapped += program.weight_file_bytes
         prediction.chunks.append(result)
     works = [chunk.work for chunk in prediction.chunks]
-    speaks_against = (_withheld(chunk, chip) for chunk in prediction.chunks)
+    has_layout = bool(latency.of_chip(chip)["ane"].get("layout_here"))
+    speaks_against = (
+        latency.explain_withholding(
+            [row.site for row in chunk.rows], [row.preferred for row in chunk.rows], chip, has_layout
+        )
+        for chunk in prediction.chunks
+    )
     prediction.not_estimated = latency.missing(works, chip) or next(filter(None, speaks_against), None)
     if prediction.not_estimated is None:
         prediction.estimate = latency.estimate(works, chip, is_flexible=prediction.is_ranged)
@@ -161,23 +170,6 @@ def _each_shape(chain: Sequence[Program]) -> Iterator[tuple[dict[str, tuple[int,
     for index in range(max((len(program.at_shapes) for program in chain), default=0)):
         each = [one.at_shapes[min(index, len(one.at_shapes) - 1)] if one.at_shapes else ({}, one) for one in chain]
         yield dict(item for shapes, _ in each for item in shapes.items()), [program for _, program in each]
-
-
-def _describe_flexible(flexible: Flexible) -> dict[str, Any]:
-    """Return the record's entry for an input of several shapes, with a warning if it takes a range."""
-    said: dict[str, Any] = {"name": flexible.name, "kind": flexible.kind, "default": flexible.default}
-    if flexible.shapes:
-        said["shapes"] = flexible.shapes
-    if flexible.kind == "range":
-        said["doubt"] = AT_DEFAULT
-    return said
-
-
-def _withheld(chunk: ChunkResult, chip: Chip) -> str | None:
-    has_layout = bool(latency.of_chip(chip)["ane"].get("layout_here"))
-    return latency.explain_withholding(
-        [row.site for row in chunk.rows], [row.preferred for row in chunk.rows], chip, has_layout
-    )
 
 
 def _predict(program: Program, chip: Chip, compute_units: str, mapped: int) -> ChunkResult:
@@ -201,18 +193,18 @@ def _place(sites: Sequence[Site], program: Program, chip: Chip, compute_units: s
         verdict = legality.judge(site, chip)
         ane_ms = costs.estimate_ms(site, "ane") if "ane" in verdict.supported else None
         rows.append(OpRow(site, program.chunk, verdict, costs.estimate_ms(site, "cpu"), ane_ms))
-    closed = next((gate for gate in found if gate.effect == "cpu"), None)
-    if compute_units in ("all", "cpu_and_ne") and closed is None:
+    closed = next(((gate.reason, gate.confidence) for gate in found if gate.effect == "cpu"), None)
+    if compute_units == "cpu_only":
+        closed = "only the CPU was asked", "high"
+    if compute_units == "cpu_and_gpu":
+        choice.on_the_gpu(rows)
+    elif closed is not None:
+        for row in rows:
+            row.reason, row.confidence = closed
+    else:
         _along_the_path(rows, chip, compute_units)
         for row in rows if program.is_ranged else ():
             row.confidence = "low"
-        return rows
-    for row in rows:
-        row.reason, row.confidence = "only the CPU was asked", "high"
-        if closed is not None and compute_units in ("all", "cpu_and_ne"):
-            row.reason, row.confidence = closed.reason, closed.confidence
-    if compute_units == "cpu_and_gpu":
-        choice.on_the_gpu(rows)
     return rows
 
 

@@ -68,7 +68,6 @@ def load(path: Path) -> Program:
 
 
 def describe_package(package: packages.Package) -> Program:
-    """Describe a package that was read."""
     return _describe(package, package.path.stem, _largest_weight_file(package))
 
 
@@ -90,10 +89,8 @@ def load_chain(paths: list[Path]) -> list[Program]:
 
 
 def _largest_weight_file(package: packages.Package) -> int:
-    weights = package.model_path.parent / "weights"
-    return (
-        max((item.stat().st_size for item in weights.iterdir() if item.is_file()), default=0) if weights.is_dir() else 0
-    )
+    files = (package.model_path.parent / "weights").glob("*")
+    return max((item.stat().st_size for item in files if item.is_file()), default=0)
 
 
 def _describe(package: packages.Package, chunk: str, weight_file_bytes: int) -> Program:
@@ -191,7 +188,7 @@ class _Reader:
         for proto in block.operations:
             kind = proto.type.rpartition(".")[2]
             if kind == "const":
-                self._constant(proto, known)
+                known |= {value.name: self._literal(proto.attributes["val"], value.type) for value in proto.outputs}
             elif kind.startswith("constexpr"):
                 self._compressed(kind, proto, known)
             else:
@@ -228,10 +225,6 @@ class _Reader:
         if name not in known:
             raise PackageError(f"{self.package.path}: an op reads {name!r}, which nothing makes; the file is damaged")
         return known[name]
-
-    def _constant(self, proto: MIL_pb2.Operation, known: dict[str, Tensor]) -> None:
-        for value in proto.outputs:
-            known[value.name] = self._literal(proto.attributes["val"], value.type)
 
     def _literal(self, value: Value, kind: MIL_pb2.ValueType | None = None) -> Tensor:
         """Return a constant; values in the weight file are never read."""

@@ -48,10 +48,11 @@ def list_reasons(rows: Sequence[OpRow]) -> list[Reason]:
     stays = [one for one in _stretches(rows) if one.rows[0].reason.startswith(STAYS)]
     found = []
     for (rule, reason), members in groups.items():
-        first = members[0]
+        first, others = members[0], len({row.reason for row in members}) - 1
+        example = first.reason + (f" (and {others} more like it)" if others else "")
         found.append(
             Reason(
-                rule=rule, reason=_reason(stays) if reason == STAYS else _example(members), ops=len(members),
+                rule=rule, reason=_reason(stays) if reason == STAYS else example, ops=len(members),
                 op_types=dict(Counter(row.site.type for row in members).most_common()),
                 cost_share=round(sum(row.ms for row in members) / total, 6),
                 names=[row.site.name for row in members[:5]], source=first.verdict.source or "cost model (751K, M4)",
@@ -66,11 +67,6 @@ def _key(row: OpRow) -> tuple[str | None, str]:
     if row.reason == row.verdict.reason:
         return row.verdict.rule, ""
     return ("path", STAYS) if row.reason.startswith(STAYS) else (None, row.reason)
-
-
-def _example(members: Sequence[OpRow]) -> str:
-    others = len({row.reason for row in members}) - 1
-    return members[0].reason + (f" (and {others} more like it)" if others else "")
 
 
 def _stretches(rows: Sequence[OpRow]) -> list[_Stretch]:

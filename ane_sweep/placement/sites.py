@@ -6,6 +6,7 @@ the same code that judges programs.
 
 import math
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 BYTES = {
@@ -70,27 +71,17 @@ class Tensor:
         return f"{'const ' if self.const else ''}{self.dtype}[{sizes}]"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Site:
     """One op of a program: `inputs` by parameter name (lists, for ops that take several), `outputs` in order."""
 
-    __slots__ = ("function", "inputs", "name", "nested", "outputs", "path", "type")
-
-    def __init__(
-        self,
-        type: str,
-        inputs: dict[str, list[Tensor]],
-        outputs: list[Tensor],
-        *,
-        name: str = "",
-        function: str = "main",
-        nested: bool = False,
-    ):
-        self.type = type
-        self.inputs = inputs
-        self.outputs = outputs
-        self.name = name
-        self.function = function
-        self.nested = nested
+    type: str
+    inputs: dict[str, list[Tensor]]
+    outputs: list[Tensor]
+    _: KW_ONLY
+    name: str = ""
+    function: str = "main"
+    nested: bool = False
 
     def tensor(self, parameter: str) -> Tensor | None:
         found = self.inputs.get(parameter)

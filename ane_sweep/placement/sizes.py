@@ -35,7 +35,7 @@ def limits_for(chip: str) -> Limits:
     row = chips.get(chip)
     program = MAX_IOS_BYTES if row.ios else MAX_WEIGHT_FILE_BYTES
     mapped = row.mapped_limit_bytes
-    return Limits(row.chip, _less(program), None if mapped is None else _less(mapped))
+    return Limits(row.chip, int(program * (1 - MARGIN)), None if mapped is None else int(mapped * (1 - MARGIN)))
 
 
 def chip_of(brand: str | None) -> str:
@@ -49,7 +49,3 @@ def chip_of(brand: str | None) -> str:
 def estimated_chunks(weight_bytes: float, limits: Limits) -> int:
     """Estimate the number of chunks that weights of a size will need, before there is a program to cut."""
     return max(1, math.ceil(weight_bytes / limits.program_bytes))
-
-
-def _less(limit: int) -> int:
-    return int(limit * (1 - MARGIN))

@@ -7,6 +7,7 @@ are no records of other families: `count` returns None.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,11 @@ class Step:
     into: Site | None = None
 
     @property
+    def count(self) -> int:
+        """Return its tasks; an op without records counts as one."""
+        return 1 if self.tasks is None else self.tasks
+
+    @property
     def engine(self) -> str:
         """Return the engine that runs the op: NE multiplies and looks up in tables, PE takes two operands or adds up."""
         return "NE" if self.site.type in PRODUCTS | TABLES | {"relu", "softmax"} else "PE"
@@ -45,17 +51,17 @@ def steps(sites: Sequence[Site], generation: int) -> list[Step] | None:
 def count(sites: Sequence[Site], generation: int) -> int | None:
     """Return the tasks of ops that run in sequence on the Neural Engine; an op without records counts as one."""
     found = steps(sites, generation)
-    return None if found is None else sum(1 if step.tasks is None else step.tasks for step in found)
+    return None if found is None else sum(step.count for step in found)
 
 
 class _Counter:
     def __init__(self, sites: Sequence[Site], generation: int) -> None:
         self.sites, self.is_h13 = sites, generation == 13
         self.made = {id(tensor): site for site in sites for tensor in site.outputs}
-        self.readers: dict[int, list[Site]] = {}
+        self.readers: dict[int, list[Site]] = defaultdict(list)
         for site in sites:
             for tensor in site.data:
-                self.readers.setdefault(id(tensor), []).append(site)
+                self.readers[id(tensor)].append(site)
         self.host: dict[int, Site] = {}  # op in whose task an op is done: itself, or the product before it
         self.staged: set[int] = set()  # operands that a product before has brought onto the chip
 
@@ -79,9 +85,11 @@ class _Counter:
         x = next(iter(site.data), None)
         if x is None or len(site.data) > 1:
             return None
-        if site.type == "relu" and self._is_folded(site, x):
-            return self.readers[id(site.outputs[0])][0]
-        if len(self.readers.get(id(x), ())) > 1:
+        readers = self.readers[id(site.outputs[0])] if site.type == "relu" else []
+        # the relu of x + relu(x) is one task with the sum; with a table in place of relu it is two
+        if [one.type for one in readers] == ["add"] and any(one is x for one in readers[0].data):
+            return readers[0]
+        if len(self.readers[id(x)]) > 1:
             return None
         before = self.made.get(id(x))
         product = self._before(x)
@@ -91,11 +99,6 @@ class _Counter:
             return product
         return product if site.type in ("add", "mul") and _is_by_channel(site) else None
 
-    def _is_folded(self, site: Site, x: Tensor) -> bool:
-        """Return True for the relu of x + relu(x), which is one task; with a table in place of relu it is two."""
-        readers = self.readers.get(id(site.outputs[0]), [])
-        return len(readers) == 1 and readers[0].type == "add" and any(tensor is x for tensor in readers[0].data)
-
     def _tasks(self, site: Site) -> int | None:
         kind = site.type
         if kind in FREE:
@@ -103,24 +106,23 @@ class _Counter:
         if kind == "conv" or kind in TABLES or kind in ("relu", "abs"):
             return 1
         if kind in ("matmul", "linear"):
-            return self._product(site)
+            x, y = site.tensor("x"), site.tensor("y") or site.tensor("weight")
+            if x is None or y is None:
+                return 2
+            return self._weighted(site, x, y) if y.const else self._two_operands(site, x, y)
         if kind in BINARY:
             return self._binary(site)
         if kind == "concat":  # a task an operand, as in tinygrad's sample
             return len(site.inputs.get("values", ())) or None
-        if kind == "softmax":
-            return self._softmax(site)
-        if kind == "layer_norm":
-            return self._layer_norm(site)
+        if kind in ("softmax", "layer_norm"):
+            return self._normalised(site)
         if kind in ("reduce_sum", "reduce_mean", "reduce_max"):
-            return _reduction(site)
+            _, height, width = _planes(site.data[0])
+            axes = _axes(site, site.data[0])
+            if axes == {0}:
+                return 1 if kind == "reduce_max" or height * width == 1 else 2
+            return 3 if axes == {1} else 1
         return None
-
-    def _product(self, site: Site) -> int:
-        x, y = site.tensor("x"), site.tensor("y") or site.tensor("weight")
-        if x is None or y is None:
-            return 2
-        return self._weighted(site, x, y) if y.const else self._two_operands(site, x, y)
 
     def _weighted(self, site: Site, x: Tensor, weight: Tensor) -> int:
         columns = site.outputs[0].shape[-1] or 1
@@ -133,66 +135,46 @@ class _Counter:
         pieces = math.ceil(inner * columns / TILE) if rows >= LONG_ROWS else 1
         if self.is_h13 and is_turned and 16 <= rows < ROWS:
             pieces = 4
-        return fetch + pieces + self._written_back(site, rows, inner, is_chained)
-
-    def _written_back(self, site: Site, rows: int, inner: int, is_chained: bool) -> int:
-        """Return 1 if an M1 copies the result out in a separate task (16 to 64 rows, a large inner size), else 0."""
-        is_last = not self.readers.get(id(site.outputs[0]))
-        if not (self.is_h13 and 16 <= rows <= 64 and is_last) or site.value("transpose_x", False):
-            return 0
-        return int(inner >= (1024 if is_chained else 2048))
+        # an M1 copies the result of 16 to 64 rows and a large inner size out in a separate task
+        is_last = self.is_h13 and 16 <= rows <= 64 and not is_turned and not self.readers[id(site.outputs[0])]
+        return fetch + pieces + (is_last and inner >= (1024 if is_chained else 2048))
 
     def _two_operands(self, site: Site, x: Tensor, y: Tensor) -> int:
         made = site.outputs[0]
         rows, batch = (made.shape[-2] or 1) if made.rank > 1 else 1, math.prod(n or 1 for n in made.shape[:-2])
         if x.const:
             return 2
-        tasks = (1 if rows <= 16 else 2) + bool(site.value("transpose_y", False))
+        is_turned = bool(site.value("transpose_y", False))
+        tasks = (1 if rows <= 16 else 2) + is_turned
         if self._before(x) is not None or self._before(y) is not None:
             tasks -= 1
         if self.is_h13 and rows >= ROWS:
-            tasks += (
-                max(0, rows // ROWS - 1) if batch == 1 else (batch - 1) * (2 if site.value("transpose_y", False) else 1)
-            )
+            tasks += max(0, rows // ROWS - 1) if batch == 1 else (batch - 1) * (1 + is_turned)
         return tasks + (0 if self.is_h13 else max(0, math.ceil(batch / 8) - 1 if rows > ROWS else 0))
 
     def _binary(self, site: Site) -> int:
         if len(site.data) < 2:
-            other = next((t for name in ("x", "y") for t in site.inputs.get(name, []) if t.const), None)
-            if other is None or other.elements == 1:
-                return 1
-            return 2
+            other = _constant_operand(site)
+            return 1 if other is None or other.elements == 1 else 2
         first, second = site.data[:2]
         least = BINARY[site.type]
         if first.shape != second.shape:
             return max(2, least)
-        weighted = [self._is_weighted(self._before(tensor)) for tensor in (first, second)]
-        return 2 if sum(weighted) == 1 else least
+        return 2 if sum(_is_weighted(self._before(tensor)) for tensor in (first, second)) == 1 else least
 
-    @staticmethod
-    def _is_weighted(site: Site | None) -> bool:
-        if site is None or site.type not in PRODUCTS or site.type == "conv":
-            return False
-        other = site.tensor("y") or site.tensor("weight")
-        return other is not None and other.const
-
-    def _softmax(self, site: Site) -> int:
+    def _normalised(self, site: Site) -> int:
+        """Return the tasks of a softmax or a layer_norm."""
         x = site.data[0]
         channels, height, width = _planes(x)
-        before = self._before(x)
-        if before is not None and before.type in PRODUCTS:
-            return 5
-        axis = _axes(site, x)
-        if axis != {2}:
-            return 4 if axis == {0} and height * width == 1 else 5
-        return 5 if height == 1 or x.rank == 2 else 8 if channels == 1 and width >= LONG_ROWS else 6
-
-    def _layer_norm(self, site: Site) -> int:
-        x = site.data[0]
-        channels, height, width = _planes(x)
-        axes = _axes(site, x)
-        before = self._before(x)
-        if before is not None and before.type == "add":
+        axes, before = _axes(site, x), self._before(x)
+        kind = "" if before is None else before.type
+        if site.type == "softmax":
+            if kind in PRODUCTS:
+                return 5
+            if axes != {2}:
+                return 4 if axes == {0} and height * width == 1 else 5
+            return 5 if height == 1 or x.rank == 2 else 8 if channels == 1 and width >= LONG_ROWS else 6
+        if kind == "add":
             return 2
         if axes == {0}:
             return 5 if height * width == 1 else 6
@@ -201,20 +183,27 @@ class _Counter:
         return 3 + (2 * max(0, int(math.log2(height / ROWS))) if channels == 1 and height > ROWS else 0)
 
 
+def _constant_operand(site: Site) -> Tensor | None:
+    return next((t for name in ("x", "y") for t in site.inputs.get(name, []) if t.const), None)
+
+
+def _is_weighted(site: Site | None) -> bool:
+    if site is None or site.type not in ("matmul", "linear"):
+        return False
+    other = site.tensor("y") or site.tensor("weight")
+    return other is not None and other.const
+
+
 def _is_by_channel(site: Site) -> bool:
     """Return True if the constant operand is a single value, or of a sum one value for each channel.
 
     After a product the channel is the last axis.
     """
-    held = next((t for name in ("x", "y") for t in site.inputs.get(name, []) if t.const), None)
+    held, shape = _constant_operand(site), site.outputs[0].shape
     if held is None:
         return False
-    return held.elements == 1 or (site.type == "add" and held.elements in (site.outputs[0].shape[-1], _channels(site)))
-
-
-def _channels(site: Site) -> int | None:
-    made = site.outputs[0]
-    return made.shape[1] if made.rank == 4 and made.shape[-1] == 1 else None
+    channels = shape[1] if len(shape) == 4 and shape[-1] == 1 else None
+    return held.elements == 1 or (site.type == "add" and held.elements in (shape[-1], channels))
 
 
 def _planes(tensor: Tensor) -> tuple[int, int, int]:
@@ -230,12 +219,3 @@ def _axes(site: Site, x: Tensor) -> set[int]:
     planes = _planes(x)
     found = {(axis % x.rank) + 3 - x.rank for axis in wanted}
     return {axis for axis in found if axis >= 0 and planes[axis] > 1} or {2}
-
-
-def _reduction(site: Site) -> int:
-    x = site.data[0]
-    _, height, width = _planes(x)
-    axes = _axes(site, x)
-    if axes == {0}:
-        return 1 if site.type == "reduce_max" or height * width == 1 else 2
-    return 3 if axes == {1} else 1

@@ -13,7 +13,7 @@ Element-wise ops ride on the op before them; of a sum only its second operand co
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ane_sweep.placement import costs
@@ -71,12 +71,8 @@ class Work:
 
 
 def _part(load: Load, count: int) -> Load:
-    return Load(
-        **{
-            name: value / count if name not in ("ops", "tasks") else -(-value // count)
-            for name, value in vars(load).items()
-        }
-    )
+    parts = {name: value / count for name, value in vars(load).items()}
+    return Load(**parts | {"ops": -(-load.ops // count), "tasks": -(-load.tasks // count)})
 
 
 def load_of(amounts: dict[str, float]) -> Load:
@@ -156,11 +152,9 @@ def _letters(site: Site) -> dict[str, int]:
     """Return the size of each letter of an einsum, or {} if its equation cannot be read."""
     equation, operands = str(site.value("equation", "")), site.inputs.get("values", [])
     written = equation.replace(" ", "").partition("->")[0].split(",")
-    if len(written) != len(operands) or any(len(text) != one.rank for text, one in zip(written, operands, strict=True)):
+    if list(map(len, written)) != [one.rank for one in operands]:
         return {}
-    return {
-        letter: size or 1 for text, one in zip(written, operands, strict=True) for letter, size in zip(text, one.shape)
-    }
+    return {letter: size or 1 for text, one in zip(written, operands) for letter, size in zip(text, one.shape)}
 
 
 def _at_once(site: Site) -> bool:
@@ -168,9 +162,7 @@ def _at_once(site: Site) -> bool:
     if site.type == "einsum":
         sizes, (read, _, made) = _letters(site), str(site.value("equation", "")).partition("->")
         first, _, second = read.partition(",")
-        return any(
-            sizes.get(letter, 1) > 1 for letter in set(first) & set(second) & set(made[1:]) if letter != made[:1]
-        )
+        return any(sizes.get(one, 1) > 1 for one in set(first) & set(second) & set(made[1:]) - {made[:1]})
     made_shape = site.outputs[0].shape if site.outputs else ()
     return len(made_shape) > 2 and (made_shape[-3] or 1) > 1
 
@@ -196,12 +188,11 @@ def _io(work: Work, sites: Sequence[Site], units: Sequence[str]) -> None:
     read = {id(tensor) for site in sites for tensor in site.data}
     counted: set[int] = set()
     for site, unit in zip(sites, units, strict=True):
-        edges: Iterable[Tensor] = [tensor for tensor in site.data if id(tensor) not in made]
-        edges = [*edges, *(tensor for tensor in site.outputs if id(tensor) not in read)]
-        for tensor in edges:
+        load: Load = getattr(work, unit)
+        edges = [tensor for tensor in site.data if id(tensor) not in made]
+        for tensor in edges + [tensor for tensor in site.outputs if id(tensor) not in read]:
             if tensor.dtype == "fp32" and id(tensor) not in counted:
                 counted.add(id(tensor))
-                load: Load = getattr(work, unit)
                 load.wide_io += tensor.bytes
 
 

@@ -33,8 +33,7 @@ def section(cells: Cells) -> Section | None:
 
 def grid(cells: Cells) -> Grid | None:
     """Return the table without the columns in which no row has a figure; None if no published figure matches."""
-    found = rows(cells)
-    if not found:
+    if not (found := rows(cells)):
         return None
     kept = [n for n, head in enumerate(HEADS) if head in WORDS or any(row[n] != "-" for row in found)]
     heads = [HEADS[n] for n in kept]
@@ -60,19 +59,25 @@ def _row_texts(row: published.Row, record: Record, label: str) -> dict[str, str]
     part = row["chunk_index"]  # a figure of one chunk: no figure of the whole program stands beside it
     chip, entries = _chip(row["chip"], record)
     other = "" if chip in ("", row["chip"]) else f" ({chip})"
-    estimate = "" if part else _estimate(record, chip)
+    guess = estimate(record, chip) if chip and not part else None
+    ours = f"{guess.ms:.4g}" if guess else ""
+    if not part and any(entry.chip == chip and entry.not_estimated for entry in record.placement):
+        ours = "not estimated"
+    units, total = _published_ops(row)
     ops_published, ops_ours = _counts(row, record)
-    published_texts = {
-        head: published.figure_text(row.figures[name]) for name, head in _PUBLISHED.items() if name in row.figures
-    }
+    batch = f"batch {row['batch']}" if row["batch"] not in ("", "1") else ""
+    stated = (row["device"], row["compute_units"].lower(), row["os_target"], batch, part and f"chunk {part}")
+    model = str(record.cell["model"])
+    named = label if model in label.split() else f"{model} {label}"
+    marks = "".join(f" [{mark}]" for mark in list_row_labels(record))
     return {
         "published by": row["source"],
-        "on": _describe_device(row),
-        "ours": _describe_cell(record, label),
-        **published_texts,
+        "on": ", ".join(filter(None, stated)) or "-",
+        "ours": f"{named}, {record.realised.get('runtime') or record.status.value}{marks}",
+        **{head: published.figure_text(row.figures[name]) for name, head in _PUBLISHED.items() if name in row.figures},
         **({} if part else _measured_texts(record)),
-        "ms estimated": estimate + (other if estimate else ""),
-        "ANE % published": figure_text(_published_share(row.figures)),
+        "ms estimated": ours and ours + other,
+        "ANE % published": figure_text(100 * units["ane"] / total) if "ane" in units and total else "-",
         "ANE % predicted": _share(entries.get("predicted")) + (other if "predicted" in entries else ""),
         "ANE % planned": _share(entries.get("planned")),
         "ops published": ops_published,
@@ -88,23 +93,6 @@ _PUBLISHED = {
     "psnr_db": "PSNR published",
     "size_mb": "MB published",
 }
-
-
-def _describe_device(row: published.Row) -> str:
-    """Return the device, the compute units, the OS, the batch and the chunk of a published row, as far as it states them."""
-    batch = f"batch {row['batch']}" if row["batch"] not in ("", "1") else ""
-    chunk = f"chunk {row['chunk_index']}" if row["chunk_index"] else ""
-    stated = (row["device"], row["compute_units"].lower(), row["os_target"], batch, chunk)
-    return ", ".join(text for text in stated if text) or "-"
-
-
-def _describe_cell(record: Record, label: str) -> str:
-    """Return our cell's model and axes, what ran it (or its status), and its labels."""
-    model = str(record.cell["model"])
-    label = label if model in label.split() else f"{model} {label}"
-    return f"{label}, {record.realised.get('runtime') or record.status.value}" + "".join(
-        f" [{mark}]" for mark in list_row_labels(record)
-    )
 
 
 def _measured_texts(record: Record) -> dict[str, str]:
@@ -133,17 +121,9 @@ def _chip(wanted: str, record: Record) -> tuple[str, dict[str, Ops]]:
     return chip, ops
 
 
-def _estimate(record: Record, chip: str) -> str:
-    if any(entry.chip == chip and entry.not_estimated for entry in record.placement):
-        return "not estimated"
-    found = estimate(record, chip) if chip else None
-    return f"{found.ms:.4g}" if found else ""
-
-
 def _counts(row: published.Row, record: Record) -> tuple[str, str]:
     """Return (ops published, by unit where they are; ops ours with the ratio), of the whole program or of the row's chunk."""
-    units = {unit: row.figures[f"ops_{unit}"] for unit in ("cpu", "gpu", "ane") if f"ops_{unit}" in row.figures}
-    theirs = row.figures.get("ops_total") or sum(units.values())
+    units, theirs = _published_ops(row)
     if not theirs:
         return "", ""
     split = ", ".join(f"{published.figure_text(ops)} {unit.upper()}" for unit, ops in units.items())
@@ -159,12 +139,10 @@ def _counts(row: published.Row, record: Record) -> tuple[str, str]:
     return text, f"{ours} ({ours / theirs:.2f})"
 
 
-def _published_share(figures: dict[str, float]) -> float | None:
-    """Return the percent of the ops on the ANE, or None if not all counts are known."""
-    if "ops_ane" not in figures:
-        return None
-    total = figures.get("ops_total") or sum(figures.get(f"ops_{unit}", 0) for unit in ("cpu", "gpu", "ane"))
-    return 100.0 * figures["ops_ane"] / total if total else None
+def _published_ops(row: published.Row) -> tuple[dict[str, float], float]:
+    """Return the published ops by unit, and of all units."""
+    units = {unit: row.figures[f"ops_{unit}"] for unit in ("cpu", "gpu", "ane") if f"ops_{unit}" in row.figures}
+    return units, row.figures.get("ops_total") or sum(units.values())
 
 
 def _share(ops: Ops | None) -> str:

@@ -127,19 +127,8 @@ def _placement(cells: views.Cells) -> Section | None:
             counts = map(str, (ops.ane, ops.gpu, ops.cpu, ops.total, entry.segments, entry.transitions))
             ms = table.estimate_text(record, entry.chip) if entry.kind == "predicted" and entry.chip else "-"
             rows.append([name, entry.kind, entry.chip or "-", *counts, cost, ms])
-    heads = [
-        "cell",
-        "kind",
-        "chip",
-        "ANE",
-        "GPU",
-        "CPU",
-        "all ops",
-        "segments",
-        "transitions",
-        "ANE planner cost %",
-        "ms (estimated)",
-    ]
+    heads = ["cell", "kind", "chip", "ANE", "GPU", "CPU", "all ops", "segments", "transitions"]
+    heads += ["ANE planner cost %", "ms (estimated)"]
     grid = Grid(heads, rows, [False] * 3 + [True] * 8, fold=f"the figures: {len(rows)} rows")
     return Section("Placement", [Plots(captions, inside.UNITS, "share of ops"), grid])
 
@@ -179,8 +168,8 @@ def _drift(sweep: Sweep) -> Section | None:
         return Section("Where the worst cell loses accuracy", drift.blocks(sweep.drift))
     if worst is None:
         return None
-    name = sweep.cells.names[worst]
-    words = f"Lowest PSNR: {name}, {sweep.records[worst].value('psnr_db'):.1f} dB. Which op loses it: "
+    psnr = f"{sweep.records[worst].value('psnr_db'):.1f} dB"
+    words = f"Lowest PSNR: {sweep.cells.names[worst]}, {psnr}. Which op loses it: "
     return Section("Accuracy by layer", [Para(f"{words}ane-sweep report {sweep.records[0].sweep} --drift")])
 
 
@@ -202,10 +191,9 @@ def _provenance(sweep: Sweep) -> Section:
     pairs["record schema"] = str(records[0].schema)
     rows = [[key, str(value)] for key, value in pairs.items() if value]
     usual = [[key, _flat(value) or "-"] for key, value in table.split_settings(records)[1].items()]
-    grid = Grid(["what", "value"], rows, [False, False])
     fold = f"{len(usual)} settings of all cells that are as by default"
     more = [Grid(["setting", "value"], usual, [False, False], fold=fold)] if usual else []
-    return Section("Provenance", [grid, *more])
+    return Section("Provenance", [Grid(["what", "value"], rows, [False, False]), *more])
 
 
 def _flat(value: object) -> str:

@@ -160,12 +160,9 @@ def _timing(records: Sequence[Record]) -> Warnings:
     found: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         notes = [note for timing in record.timings for note in timing.notes]
-        notes += [
-            f"while timing, {doubt}"
-            for timing in record.timings
-            for doubt in (timing.gate.doubts if timing.gate else [])
-            if doubt not in (record.reason or "")  # it made the cell degraded, and stands above
-        ]
+        gates = [doubt for timing in record.timings if timing.gate for doubt in timing.gate.doubts]
+        # what made the cell degraded stands above
+        notes += [f"while timing, {doubt}" for doubt in gates if doubt not in (record.reason or "")]
         for note in dict.fromkeys(notes):
             found[note].append(record)
     return ((f"{note} ({_count(cells)}).", cells) for note, cells in found.items())

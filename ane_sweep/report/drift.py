@@ -128,17 +128,17 @@ def read(folder: Path) -> Drift | None:
 def blocks(found: Drift) -> list[Block]:
     """Return the blocks that show drift.json: the loss along the program as a plot, the ops that lose most, the layers."""
     marks = [(item.index, item.psnr_db, f"{item.name} ({item.type})") for item in found.grown]
-    said = (
+    words = (
         f"{found.model}, PSNR {found.psnr_db:.1f} dB over all inputs: each value of its program on the first "
         f"input ({found.numerics}) against the same in fp32. Distances are relative to the value's peak. Where the "
         "drift grows though the op loses little by itself, what was lost before is laid bare: large values cancel."
     )
     if found.left_out:
-        said += f" Values of the two programs are matched by their place in them; {found.left_out}."
+        words += f" Values of the two programs are matched by their place in them; {found.left_out}."
     if not any(math.isfinite(db) for _, db in found.values):
-        return [Para(f"{said} None of its values has a distance that can be drawn.")]
+        return [Para(f"{words} None of its values has a distance that can be drawn.")]
     caption = "points: where the drift grows most" if marks else "no op was found at which the drift grows"
-    made: list[Block] = [Para(said), Plots([(figures.drift(found.values, marks, "drift"), caption)])]
+    made: list[Block] = [Para(words), Plots([(figures.drift(found.values, marks, "drift"), caption)])]
     for items, head in ((found.grown, "where the drift grows most"), (found.lossy, "loses most by itself")):
         heads = [head, "type", "op", "PSNR dB there", "lost by itself", "growth", "drift"]
         made += [Grid(heads, list(map(_row, items)), [False, False] + [True] * 5)] if items else []

@@ -1,6 +1,7 @@
 """The head of a page and its first screen: the sweep's outcome, the best cells of each work under the limits, and the picture of
 what they cost."""
 
+import itertools
 from collections import Counter
 from typing import TypedDict
 
@@ -111,16 +112,13 @@ def _columns(records: list[Record]) -> list[Column]:
 
 def limits(cells: views.Cells) -> Widget:
     """Return the filters and limits that act on every table and plot of cells; an axis with few values is a choice."""
-    found = {
-        axis: list(dict.fromkeys(cells.value(n, axis) for n in range(len(cells.records))))
-        for axis in [*cells.axes, "status"]
-    }
-    axes = [(axis, values) for axis, values in found.items() if 1 < len(values) <= 30]
+    every = range(len(cells.records))
+    found = [(axis, list(dict.fromkeys(cells.value(n, axis) for n in every))) for axis in [*cells.axes, "status"]]
+    axes = [(axis, values) for axis, values in found if 1 < len(values) <= 30]
     chips = list(dict.fromkeys(chip for record in cells.records for chip in ranking.compute_ane_shares(record)))
     offered = ranking.list_limit_metrics(cells.records)
-    return Widget(
-        "limits", [(axes, [(spec.name, spec.short, spec.shown_unit, spec.better) for spec in offered], chips)]
-    )
+    texts = [(spec.name, spec.short, spec.shown_unit, spec.better) for spec in offered]
+    return Widget("limits", [(axes, texts, chips)])
 
 
 def _pictures(cells: views.Cells, works: list[list[int]]) -> Plots:
@@ -128,7 +126,7 @@ def _pictures(cells: views.Cells, works: list[list[int]]) -> Plots:
     chosen = sorted(sorted(range(len(works)), key=lambda n: -len(works[n]))[:PICTURES])
     spots = {n: views.spots(cells, works[n]) for n in chosen}
     items = [(picture.draw(spots[n], f"accuracy and latency {n} {names[n]}"), names[n]) for n in chosen]
-    legend = picture.legend([spot for several in spots.values() for spot in several])
+    legend = picture.legend(list(itertools.chain.from_iterable(spots.values())))
     return Plots(items, legend, "ops on the ANE (predicted, the least of the chips):", works=chosen)
 
 
@@ -149,12 +147,8 @@ def facts(cells: views.Cells) -> dict[str, object]:
     ]
     for work in works:
         for n in work:
-            figures = [part.cells[n] for part in parts]
-            known[n] |= {
-                "short": views.within(cells, work, n),
-                "figures": figures,
-                "doubt": views.doubt(cells.records[n]),
-            }
+            known[n] |= {"short": views.within(cells, work, n), "figures": [part.cells[n] for part in parts]}
+            known[n]["doubt"] = views.doubt(cells.records[n])
     return {
         "cells": known,
         "works": views.work_names(cells, works) if len(works) > 1 else [""],

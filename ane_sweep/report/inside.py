@@ -39,9 +39,8 @@ def section(cells: Cells) -> Section | None:
     svg = figures.spans(bars, x_label="s", name="from load to the last call")
     legend = [(step, f"--s{_COLOURS[step]}") for step in STEPS if step != "pause"]
     more = f"; {len(timed) - len(shown)} more cells in records.jsonl" if len(timed) > len(shown) else ""
-    blocks.append(
-        Plots([(svg, f"one process of each cell, from load to the last call (measured){more}")], legend, "step")
-    )
+    caption = f"one process of each cell, from load to the last call (measured){more}"
+    blocks.append(Plots([(svg, caption)], legend, "step"))
     return Section("Inside a cell", [*blocks, *_costs(cells), Para(WHERE)])
 
 
@@ -53,18 +52,12 @@ def _predictions(cells: Cells, found: list[int]) -> list[Block]:
     svg = figures.spans(bars, x_label="ms", name="one prediction")
     legend = [("chunk", f"--s{CHUNK}"), ("the next", f"--s{OTHER}"), ("between", f"--s{GAP}"), *UNITS]
     most = max(len(parts(cells.records[n])) for n in found)
-    heads = [
-        "cell",
-        "all ms",
-        *(f"chunk {k} ms" for k in range(1, most + 1)),
-        "between ms",
-        "between %",
-        "most between",
-    ]
+    heads = ["cell", "all ms", *(f"chunk {k} ms" for k in range(1, most + 1))]
+    heads += ["between ms", "between %", "most between"]
     rows = [_row(cells.names[n], cells.records[n], most) for n in found]
     grid = Grid(heads, rows, [False] + [True] * (len(heads) - 2) + [False], fold=f"the figures: {len(rows)} rows")
-    said = NOTE.format(kind=" or ".join(kinds) or "not known")
-    return [Para(said), Plots([(svg, "one prediction, chunk by chunk (measured)")], legend, ""), grid]
+    note = NOTE.format(kind=" or ".join(kinds) or "not known")
+    return [Para(note), Plots([(svg, "one prediction, chunk by chunk (measured)")], legend, ""), grid]
 
 
 def parts(record: Record) -> list[float]:

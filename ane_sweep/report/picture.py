@@ -74,11 +74,9 @@ def _placed(axes: "Axes", spots: Sequence[Spot], height: float) -> list[tuple[fl
 
 def _make_point(spot: Spot, x: float, y: float, low: float, high: float) -> dict[str, object]:
     colour = figures.CSS[figures.SHADES[shade(spot.ane)]]
-    fill = 0.85 if spot.sound else 0.0
-    edge = "var(--ink, #1c2024)" if spot.front else colour
-    paint = f"fill:{colour};fill-opacity:{fill};stroke:{edge};stroke-width:{1.6 if spot.front else 1.2}"
-    if not spot.sound:
-        paint += ";stroke-dasharray:2.5 2"
+    fill, dashes = (0.85, "") if spot.sound else (0.0, ";stroke-dasharray:2.5 2")
+    edge, width = ("var(--ink, #1c2024)", 1.6) if spot.front else (colour, 1.2)
+    paint = f"fill:{colour};fill-opacity:{fill};stroke:{edge};stroke-width:{width}{dashes}"
     places = {"x": x, "y": y, "low": low, "high": high, "radius": spot.radius}
     rounded = {key: f"{value:.1f}" for key, value in places.items()}
     return {**rounded, "cell": spot.cell, "paint": paint, "colour": colour, "words": spot.words}
@@ -90,11 +88,10 @@ def _names(axes: "Axes", spots: Sequence[Spot], placed: Sequence[tuple[float, fl
     Names of the front come first, then of sound cells, then of fast ones. A name away from its point has a line to it; one
     without any room is left to the tooltip.
     """
-    frame = axes.get_window_extent()
-    width, height = axes.figure.bbox.width, axes.figure.bbox.height  # at 72 dots an inch: points
+    frame, page = axes.get_window_extent(), axes.figure.bbox  # at 72 dots an inch: points
+    left, width, bottom = frame.x0, page.width, page.height - frame.y0
     taken = [(x - s.radius, y - s.radius, x + s.radius, y + s.radius) for s, (x, y, *_) in zip(spots, placed)]
     taken += [(low, y - 1, high, y + 1) for _, y, low, high in placed]
-    bounds = (frame.x0, 0.0, width, height - frame.y0)
     found = []
     named = [n for n, spot in enumerate(spots) if spot.label]
     for n in sorted(named, key=lambda n: (not spots[n].front, not spots[n].sound, spots[n].ms)):
@@ -102,7 +99,8 @@ def _names(axes: "Axes", spots: Sequence[Spot], placed: Sequence[tuple[float, fl
         for x, y, anchor, far in _sides(taken[n], placed[n]):
             start = x - wide * ("start", "middle", "end").index(anchor) / 2
             box = (start, y - _HEIGHT / 2, start + wide, y + _HEIGHT / 2)
-            if _inside(box, bounds) and not any(_overlap(box, other) for other in taken):
+            within = box[0] >= left and box[1] >= 0 and box[2] <= width and box[3] <= bottom
+            if within and not any(_overlap(box, other) for other in taken):
                 taken.append(box)
                 place = {"cell": spots[n].cell, "x": f"{x:.1f}", "y": f"{y + 3.8:.1f}", "anchor": anchor}
                 line = {"x": f"{placed[n][0]:.1f}", "y1": f"{placed[n][1]:.1f}", "y2": f"{y:.1f}"} if far else None
@@ -121,10 +119,6 @@ def _sides(box: tuple[float, ...], place: tuple[float, ...]) -> list[tuple[float
         for y in (top - away, bottom + away):
             found += [(x, y, "middle", step > 0), (x - gap, y, "start", step > 0), (x + gap, y, "end", step > 0)]
     return found
-
-
-def _inside(box: tuple[float, ...], bounds: tuple[float, ...]) -> bool:
-    return box[0] >= bounds[0] and box[1] >= bounds[1] and box[2] <= bounds[2] and box[3] <= bounds[3]
 
 
 def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:

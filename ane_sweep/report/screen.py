@@ -41,13 +41,15 @@ def columns(records: list[Record], width: int | None = None) -> tuple[list[Colum
         part.head = short.get(part.head, part.head)
     for name in going:
         head = latency if name == IQR else short.get(name, name)
-        if natural(parts) > width and (found := [part for part in parts if part.head == head]):
-            before = list(found[0].cells)
-            if name == IQR:
-                found[0].cells = [text.split(" ")[0] for text in before]
-            else:
-                parts.remove(found[0])
-            hidden += [name] if name != IQR or found[0].cells != before else []
+        found = next((part for part in parts if part.head == head), None)
+        if found is None or natural(parts) <= width:
+            continue
+        if name != IQR:
+            parts.remove(found)
+            hidden.append(name)
+        elif (cells := [text.split(" ")[0] for text in found.cells]) != found.cells:
+            found.cells = cells
+            hidden.append(name)
     return parts, hidden
 
 

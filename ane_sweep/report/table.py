@@ -6,7 +6,7 @@ precision varies), status. What is equal in all rows is said once above the tabl
 
 import json
 import textwrap
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -49,7 +49,12 @@ def list_columns(records: list[Record], estimates: bool = False) -> list[Column]
     found = [Column("model", _model_names(records, axes))]
     for axis in axes:
         if axis != "model":
-            values = [_axis_value(record, axis) for record in records]
+            values = [flat_cell(record).get(axis) for record in records]
+            if axis == "chunks":  # with what the chunker chose for `auto`: `auto (2)`
+                chosen = [record.realised.get("chunks") for record in records]
+                values = [
+                    f"auto ({n})" if value == "auto" and n is not None else value for value, n in zip(values, chosen)
+                ]
             numeric = all(isinstance(value, (int, float)) for value in values)
             found.append(Column(_HEADS.get(axis, axis), [axis_text(v) for v in values], numeric))
     if len(_list_runtimes(records)) > 1 and "runtime" not in axes:
@@ -114,47 +119,41 @@ def by_chip(record: Record, share: Callable[[Placement], float]) -> str:
     return ", ".join(f"{chip} {percent}" for chip, percent in shares.items())
 
 
-def _axis_value(record: Record, axis: str) -> object:
-    """Return the request's value; with what the chunker chose for `auto`: `auto (2)`."""
-    value = flat_cell(record).get(axis)
-    settled = record.realised.get("chunks")
-    return f"auto ({settled})" if (axis, value) == ("chunks", "auto") and settled is not None else value
-
-
 def _model_names(records: list[Record], axes: list[str]) -> list[str]:
     """Return the model names; a label stands beside its own row, unless all rows share it or an axis column has it."""
     labels = [list_row_labels(record) for record in records]
-    if len({tuple(label) for label in labels}) == 1:
-        labels = [[] for _ in records]
+    differ = len(set(map(tuple, labels))) > 1
     names = []
     for record, label in zip(records, labels):
-        said = [f"{axis}={record.cell.get(axis)}" for axis in axes]
-        names.append(" ".join([str(record.cell.get("model", "-")), *(f"[{w}]" for w in label if w not in said)]))
+        shown = [f"{axis}={record.cell.get(axis)}" for axis in axes]
+        marks = [f"[{word}]" for word in label if differ and word not in shown]
+        names.append(" ".join([str(record.cell.get("model", "-")), *marks]))
     return names
 
 
 def list_head_lines(records: list[Record]) -> list[str]:
     """Return the lines above the table: counts, settings that are not the default ones, the timing, labels."""
     counts = Counter(record.status.value for record in records)
-    lines = [
-        f"sweep {records[0].sweep}: {count(len(records), 'cell')}, " + ", ".join(f"{n} {s}" for s, n in counts.items())
-    ]
+    statuses = ", ".join(f"{n} {s}" for s, n in counts.items())
+    lines = [f"sweep {records[0].sweep}: {count(len(records), 'cell')}, {statuses}"]
     if changed := split_settings(records)[0]:
         lines.append(f"all cells: {setting_words(changed)}; else the defaults")
     runtimes = _list_runtimes(records)
     if runtimes:
-        words = (
-            "latency: measured, median ± IQR, "
-            + _processes_text(records)
-            + " or ".join(_describe_runtime(name, records) for name in runtimes)
-        )
+        places = []
+        for name in runtimes:
+            chips = dict.fromkeys(
+                r.host.get("chip") or "this machine" for r in records if r.realised.get("runtime") == name
+            )
+            places.append((traits(name).measured or f"{name} on this host").replace("{chip}", " and ".join(chips)))
+        words = f"latency: measured, median ± IQR, {_processes_text(records)}{' or '.join(places)}"
         if any(r.realised and r.realised.get("compute_units") is None for r in records):
             mixed = any(traits(name).coreml for name in runtimes)
             words += "; units not applicable" + (" where it is not Core ML" if mixed else "")
         lines.append(words)
-    chips = dict.fromkeys(str(entry.chip) for record in records for entry in record.placed("predicted"))
-    if chips:
-        lines.append(f"placement: predicted for {', '.join(chips)}; each record's `placement` has the reasons")
+    predicted = dict.fromkeys(str(entry.chip) for record in records for entry in record.placed("predicted"))
+    if predicted:
+        lines.append(f"placement: predicted for {', '.join(predicted)}; each record's `placement` has the reasons")
     lines += list_not_estimated(records)
     labels = Counter(word for record in records for word in list_row_labels(record))
     if labels:
@@ -165,31 +164,29 @@ def list_head_lines(records: list[Record]) -> list[str]:
 
 def list_not_estimated(records: Sequence[Record]) -> list[str]:
     """Return a sentence for each reason why cells have no estimated latency, with its chips and number of cells."""
-    found: dict[str, dict[str, None]] = {}
-    cells: dict[str, set[str]] = {}
+    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for record in records:
         for entry in record.placed("predicted"):
-            reason = (entry.not_estimated or "").removeprefix(f"{entry.chip}: ")
-            if reason:
-                found.setdefault(reason, {})[str(entry.chip)] = None
-                cells.setdefault(reason, set()).add(record.cell_key)
+            if reason := (entry.not_estimated or "").removeprefix(f"{entry.chip}: "):
+                found[reason].append((str(entry.chip), record.cell_key))
     return [
-        f"not estimated for {', '.join(chips)}, {len(cells[reason])} of {len(records)} cells: {reason}"
-        for reason, chips in found.items()
+        f"not estimated for {', '.join(dict.fromkeys(chip for chip, _ in pairs))}, "
+        f"{len({cell for _, cell in pairs})} of {len(records)} cells: {reason}"
+        for reason, pairs in found.items()
     ]
 
 
 def split_settings(records: Sequence[Record]) -> tuple[dict[str, object], dict[str, object]]:
     """Return (settings that all cells share and that differ from the defaults, shared settings that do not)."""
-    flat, told = [flat_cell(record) for record in records], {"model", "family", "size", *varying_axes(list(records))}
-    shared = {key: value for key, value in flat[0].items() if key not in told and not key.startswith(_NESTED)}
-    shared = {key: value for key, value in shared.items() if all(cell.get(key) == value for cell in flat)}
-    usual = help.defaults()
-    plain = {key: value for key, value in shared.items() if key in usual and usual[key] == value}
+    shown = {"model", "family", "size", *varying_axes(list(records))}
     if all(record.weights.kind == "own" for record in records):
-        shared.pop("weights", None)  # "pretrained" only means that no others were asked for
-        plain.pop("weights", None)
-    return {key: value for key, value in shared.items() if key not in plain}, plain
+        shown.add("weights")  # "pretrained" only means that no others were asked for
+    first, *others = [flat_cell(record) for record in records]
+    shared = {key: value for key, value in first.items() if key not in shown and not key.startswith(_NESTED)}
+    shared = {key: value for key, value in shared.items() if all(cell.get(key) == value for cell in others)}
+    usual = help.defaults()
+    default = {key: value for key, value in shared.items() if key in usual and usual[key] == value}
+    return {key: value for key, value in shared.items() if key not in default}, default
 
 
 def setting_words(settings: dict[str, object]) -> str:
@@ -261,16 +258,8 @@ def _list_runtimes(records: list[Record]) -> list[str]:
 def _processes_text(records: list[Record]) -> str:
     """Return how many processes timed a cell if more than one did: then figures are medians over them."""
     counts = sorted({int(record.value("latency_processes") or 1) for record in records if record.timings})
-    if not counts or counts[-1] == 1:
-        return ""
-    span = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"of {span} processes a cell, "
-
-
-def _describe_runtime(runtime: str, records: list[Record]) -> str:
-    measured = traits(runtime).measured or f"{runtime} on this host"
-    chips = dict.fromkeys(r.host.get("chip") or "this machine" for r in records if r.realised.get("runtime") == runtime)
-    return measured.replace("{chip}", " and ".join(chips) or "this machine")
+    span = " to ".join(dict.fromkeys(map(str, (counts[0], counts[-1])))) if counts else "1"
+    return "" if span == "1" else f"of {span} processes a cell, "
 
 
 def axis_text(value: object) -> str:

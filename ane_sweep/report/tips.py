@@ -5,22 +5,15 @@ from ane_sweep.placement.reasons import STAYS
 from ane_sweep.report.blocks import Grid, Section, figure_text
 from ane_sweep.results.headline import estimate, measured_ms
 
-HEADS = (
-    "tip",
-    "chip",
-    "ANE ops % (predicted)",
-    "ms (estimated)",
-    "latency ms (measured)",
-    "PSNR dB (measured)",
-    "why ops stay off the ANE without it",
-)
+HEADS = ["tip", "chip", "ANE ops % (predicted)", "ms (estimated)", "latency ms (measured)", "PSNR dB (measured)"]
+HEADS += ["why ops stay off the ANE without it"]
 _FAMILY = "surgery"
 
 
 def section(records: list[Record]) -> Section | None:
     """Return the section, or None if no tip has both sides."""
     found = rows(records)
-    return Section("What each tip changed", [Grid(list(HEADS), found, [False] * len(HEADS))]) if found else None
+    return Section("What each tip changed", [Grid(HEADS, found, [False] * len(HEADS))]) if found else None
 
 
 def rows(records: list[Record]) -> list[list[str]]:

@@ -67,12 +67,8 @@ def by_axis(cells: Cells, axis: str) -> str | None:
     gap = min(0.1, 0.6 / len(groups))
     lanes = {rest: (number - (len(groups) - 1) / 2) * gap for number, rest in enumerate(groups)}
     points: list[figures.Point] = []
-    for (
-        n,
-        y,
-    ) in (
-        latencies.items()
-    ):  # cells that differ in something else stand beside each other, or their bars would hide others
+    # cells that differ in something else stand beside each other, or their bars would hide others
+    for n, y in latencies.items():
         rest = tuple(cells.value(n, name) for name in others)
         x = values.index(cells.value(n, axis)) + lanes[rest]
         points.append((x, y, n, cells.series(n), 3.4 if len(latencies) < 120 else 2.2, f"{cells.names[n]}: {y:.4g} ms"))

@@ -19,8 +19,9 @@ from ane_sweep.results.gather import Chain
 from ane_sweep.results.pool import in_vain, pooled
 from ane_sweep.results.verdict import Verdict
 
-_WORDS = ("failed", "crashed", "timeout", "out_of_memory", "blocked", "skipped")
-BAD = {StageStatus(word): Status(word) for word in _WORDS}
+BAD = {
+    StageStatus(word): Status(word) for word in ("failed", "crashed", "timeout", "out_of_memory", "blocked", "skipped")
+}
 
 # Of precisions without a gate of their own. In docs/precisions.md rank agreement is 0.79 and less under it, 0.94 and more above.
 FLOOR_DB = 30.0

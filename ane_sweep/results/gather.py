@@ -22,11 +22,13 @@ def judged(cell: Cell, chain: Chain, beside: Mapping[str, Outcome]) -> verdict.V
     if cell.evidence == "off":
         return verdict.Verdict("unavailable", None, False, ["evidence=off"])
     seen = next((outcome for task, outcome in chain if task.stage == "evidence"), None)
+    entries = (entry for _, outcome in chain if outcome.done for entry in outcome.result.placement)
+    shares = (e.cost_share for e in entries if e.kind == "planned" and e.compute_units == cell.compute_units)
     facts: EvidenceFacts = seen.result.facts.get("evidence", {}) if seen is not None and seen.done else {}
     return verdict.judge(
         verdict.Evidence(
             compute_units=cell.compute_units,
-            planned=_planned(cell, chain),
+            planned=next(map(vars, shares), None),
             samples=_samples(chain, beside),
             power=facts.get("power", {}),
             findings=[*printed(chain), *facts.get("findings", [])],
@@ -43,13 +45,6 @@ def printed(chain: Chain) -> list[dict[str, object]]:
         with suppress(OSError), path.open("rb") as file:
             texts.append(file.read(STDERR_BYTES).decode("utf-8", "replace"))
     return syslog.stderr_findings(texts)
-
-
-def _planned(cell: Cell, chain: Chain) -> dict[str, float] | None:
-    entries = (entry for _, outcome in chain if outcome.done for entry in outcome.result.placement)
-    found = (e.cost_share for e in entries if e.kind == "planned" and e.compute_units == cell.compute_units)
-    share = next(found, None)
-    return None if share is None else vars(share)
 
 
 def _samples(chain: Chain, beside: Mapping[str, Outcome]) -> dict[str, list[float]]:

@@ -30,14 +30,13 @@ def pooled(results: Sequence[TaskResult]) -> tuple[list[Metric], Realised, list[
     found: dict[tuple[object, ...], list[Metric]] = defaultdict(list)
     for metric in (metric for result in results for metric in result.metrics):
         found[*metric.what, metric.source].append(metric)
-    return _between(list(map(_merged, found.values())), timings), _realised(results, timings), timings
-
-
-def _merged(metrics: list[Metric]) -> Metric:
-    values = [metric.value for metric in metrics if metric.value is not None]
-    spec = METRICS.get(metrics[0].name)
-    combine = max if spec and spec.over_processes == "largest" else statistics.median
-    return replace(metrics[0], value=combine(values) if values else None)
+    merged = []
+    for metrics in found.values():
+        values = [metric.value for metric in metrics if metric.value is not None]
+        spec = METRICS.get(metrics[0].name)
+        combine = max if spec and spec.over_processes == "largest" else statistics.median
+        merged.append(replace(metrics[0], value=combine(values) if values else None))
+    return _between(merged, timings), _realised(results, timings), timings
 
 
 def _between(metrics: list[Metric], timings: list[Timing]) -> list[Metric]:

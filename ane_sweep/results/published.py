@@ -15,15 +15,9 @@ from ane_sweep.bridge.runtimes import traits
 DATA = Path(__file__).parents[1] / "data" / "published.csv"
 FIGURES = ("ops_cpu", "ops_gpu", "ops_ane", "ops_total", "predict_ms", "load_ms", "compile_ms", "psnr_db", "size_mb")
 # A request that does not name one of these means its default; what it does not name else (seq_len, target) may be any.
-DEFAULTS: dict[str, object] = {
-    "precision": "fp16",
-    "chunks": 1,
-    "copies": 1,
-    "copies_sizes": None,
-    "cuts": None,
-    "pieces": None,
-    **{name: axis.plain for name, axis in DECLARED.items() if axis.enters},
-}
+DEFAULTS: dict[str, object] = {"precision": "fp16", "chunks": 1, "copies": 1}
+DEFAULTS |= dict.fromkeys(("copies_sizes", "cuts", "pieces"))
+DEFAULTS |= {name: axis.plain for name, axis in DECLARED.items() if axis.enters}
 
 
 @dataclass(frozen=True)

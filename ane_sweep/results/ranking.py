@@ -67,11 +67,10 @@ def choose_goals(records: Sequence[Record], cells: Iterable[int]) -> dict[str, s
     They are RANKED and the first score that all of these cells have.
     """
     among = [records[n] for n in cells]
-    common = (
-        one for one in metrics.scores() if among and all(get_figure(record, one.name) is not None for record in among)
-    )
-    score = next(common, None)
-    return RANKED | ({} if score is None else {score.name: f"{'best' if score.better > 0 else 'lowest'} {score.short}"})
+    for score in metrics.scores():
+        if among and all(get_figure(record, score.name) is not None for record in among):
+            return RANKED | {score.name: f"{'best' if score.better > 0 else 'lowest'} {score.short}"}
+    return RANKED
 
 
 def group_by_work(records: Sequence[Record]) -> list[list[int]]:
@@ -95,11 +94,11 @@ def is_sound(record: Record) -> bool:
 
 def compute_ane_shares(record: Record) -> dict[str, float]:
     """Return {chip: predicted percent of the ops on the Neural Engine}; Core ML's own plan for this machine is `planned`."""
-    entries = [entry for entry in record.placement if entry.ops.total]
-    found = {entry.chip or "-": 100 * entry.ops.share("ane") for entry in entries if entry.kind == "predicted"}
-    for entry in entries:
-        if entry.kind == "planned":
-            found["planned"] = 100 * entry.ops.share("ane")
+    found: dict[str, float] = {}
+    for kind in ("predicted", "planned"):
+        for entry in record.placed(kind):
+            if entry.ops.total:
+                found["planned" if kind == "planned" else entry.chip or "-"] = 100 * entry.ops.share("ane")
     return found
 
 

@@ -24,11 +24,8 @@ class LoggedGoal:
 
     def holds(self, name: str, value: float | None) -> bool:
         """Return True if a figure keeps to its limits; an unknown figure breaks none."""
-        bounds = [
-            (sign, float(limit.split("=")[1]))
-            for (figure, sign), limit in zip(self.limited_figures(), self.limits)
-            if figure == name
-        ]
+        limits = zip(self.limited_figures(), self.limits)
+        bounds = [(sign, float(limit.split("=")[1])) for (figure, sign), limit in limits if figure == name]
         return value is None or all(sign * value >= sign * bound for sign, bound in bounds)
 
     def __str__(self) -> str:

@@ -71,52 +71,31 @@ class Verdict:
 
 def judge(evidence: Evidence) -> Verdict:
     """Return the verdict with its reasons, each a sentence for the user."""
-    if evidence.compute_units == "cpu_only":
-        return Verdict(
-            "agrees", "cpu", False, ["Core ML was allowed the CPU alone", *_describe_foreign_power(evidence)]
-        )
-    reasons = _describe_foreign_power(evidence)
-    expected = _expected(evidence)
+    units, planned = evidence.compute_units, evidence.planned or {}
+    reasons: list[str] = []
+    if units not in MAY_USE_ANE and (worked := power_says("ane", evidence.power)):
+        reasons.append(f"{worked}: by another program, as this one was not allowed it")
+    if units == "cpu_only":
+        return Verdict("agrees", "cpu", False, ["Core ML was allowed the CPU alone", *reasons])
+    asked = ASKED[units]  # with `all`, the unit that the plan gives most of the cost is expected
+    expected = asked or (max(planned, key=lambda unit: planned[unit]) if any(planned.values()) else None)
     observed = _observed(evidence, expected, reasons)
-    missing = list(evidence.missing)
-    plan = _plan_says(evidence.planned)
     if expected is None:
-        return Verdict(
-            "unavailable", observed, False, [*reasons, "without a plan, compute_units=all asks for no unit", *missing]
-        )
+        reasons.append("without a plan, compute_units=all asks for no unit")
+        return Verdict("unavailable", observed, False, [*reasons, *evidence.missing])
+    shares = ", ".join(f"{planned[unit]:.0%} {unit}" for unit in ("ane", "gpu", "cpu") if unit in planned)
+    plan = [f"planned cost: {shares}"] if evidence.planned is not None else []
     if observed is None:
         nothing = f"no evidence tells whether {NAMES[expected]} was used"
-        return Verdict("unavailable", None, False, [nothing, *reasons, *plan, *missing])
+        return Verdict("unavailable", None, False, [nothing, *reasons, *plan, *evidence.missing])
     if observed != expected:
-        fell = observed == "cpu" or ASKED[evidence.compute_units] is not None
-        said = f"{_who(evidence, expected)} {NAMES[expected]}, but it ran on {NAMES[observed]}"
-        return Verdict("disagrees", observed, fell, [said, *reasons, *plan])
-    if evidence.planned is not None and not evidence.planned.get(expected):
-        said = f"it ran on {NAMES[observed]}, where Core ML's plan has no op: the plan does not tell what happened"
-        return Verdict("disagrees", observed, False, [said, *reasons, *plan])
+        who = f"compute_units={units} asks for" if asked else "Core ML planned mainly for"
+        why = f"{who} {NAMES[expected]}, but it ran on {NAMES[observed]}"
+        return Verdict("disagrees", observed, observed == "cpu" or asked is not None, [why, *reasons, *plan])
+    if plan and not planned.get(expected):
+        why = f"it ran on {NAMES[observed]}, where Core ML's plan has no op: the plan does not tell what happened"
+        return Verdict("disagrees", observed, False, [why, *reasons, *plan])
     return Verdict("agrees", observed, False, reasons)
-
-
-def _describe_foreign_power(evidence: Evidence) -> list[str]:
-    """Return sentences on power that other programs drew, as ours cannot have drawn it."""
-    worked = power_says("ane", evidence.power)
-    if worked is None or evidence.compute_units in MAY_USE_ANE:
-        return []
-    return [f"{worked}: by another program, as this one was not allowed it"]
-
-
-def _who(evidence: Evidence, expected: str) -> str:
-    asked = ASKED[evidence.compute_units] == expected
-    return f"compute_units={evidence.compute_units} asks for" if asked else "Core ML planned mainly for"
-
-
-def _expected(evidence: Evidence) -> str | None:
-    """Return the requested unit; with `all`, the unit that the plan gives most of the cost."""
-    asked = ASKED[evidence.compute_units]
-    if asked is not None:
-        return asked
-    planned = evidence.planned or {}
-    return max(planned, key=lambda unit: planned[unit]) if any(planned.values()) else None
 
 
 def _observed(evidence: Evidence, expected: str | None, reasons: list[str]) -> str | None:
@@ -160,33 +139,20 @@ def _by_latency(evidence: Evidence, reasons: list[str]) -> str | None:
         return _cpu_or_unknown(evidence, reasons)
     if cpu != "different":
         return None
-    if units == "cpu_and_gpu":
-        return "gpu"
-    if units == "cpu_and_ne":
-        return "ane"
-    return "ane" if gpu == "different" else None
+    return "ane" if units == "all" and gpu == "different" else ASKED[units]
 
 
 def _cpu_or_unknown(evidence: Evidence, reasons: list[str]) -> str | None:
     """Return `cpu` for a program as fast as on the CPU alone, unless the plan keeps most of the cost there anyway."""
-    planned = evidence.planned
-    if planned is not None:
-        away = sum(share for unit, share in planned.items() if unit != "cpu")
-        if 0 < away < LEAST_SHARE:
-            reasons.append(f"but only {away:.0%} of the planned cost is off the CPU: latency cannot tell a fall")
-            return None
+    away = sum(share for unit, share in (evidence.planned or {}).items() if unit != "cpu")
+    if 0 < away < LEAST_SHARE:
+        reasons.append(f"but only {away:.0%} of the planned cost is off the CPU: latency cannot tell a fall")
+        return None
     if evidence.compute_units in MAY_USE_ANE and "ane" not in evidence.power:
         reasons.append(
             "a Neural Engine that is merely no faster would look the same; its power would tell, and there is none"
         )
     return "cpu"
-
-
-def _plan_says(planned: Mapping[str, float] | None) -> list[str]:
-    if planned is None:
-        return []
-    shares = ", ".join(f"{planned[unit]:.0%} {unit}" for unit in ("ane", "gpu", "cpu") if unit in planned)
-    return [f"planned cost: {shares}"]
 
 
 def ratio(own: Sequence[float], other: Sequence[float], name: str) -> tuple[str, str]:

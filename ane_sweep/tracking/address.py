@@ -7,11 +7,15 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ane_sweep.errors import ConfigError, TrackingError
 from ane_sweep.outward import HIDDEN, without_secrets
 from ane_sweep.planner import inherited
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
 
 DATABASE = "mlflow.db"
 LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
@@ -75,7 +79,12 @@ def check_uri(target: str) -> None:
     if dialect == "sqlite":
         _check_sqlite(target)
     elif dialect in _SQL_PORTS:
-        _check_host(target, _SQL_PORTS[dialect])
+        place = _database_url(target)
+        at = place.host or "localhost", place.port or _SQL_PORTS[dialect]
+        try:
+            socket.create_connection(at, CONNECT_SECONDS).close()
+        except OSError as error:
+            raise TrackingError(f"{at[0]}:{at[1]} does not answer ({error})") from error
 
 
 def check_scheme(target: str) -> None:
@@ -117,18 +126,12 @@ def _check_sqlite(target: str) -> None:
 
 
 def sqlite_path(target: str) -> Path:
-    """Return the file of a sqlite address, as the installed SQLAlchemy reads it."""
+    """Return the file of a sqlite address."""
+    return Path(_database_url(target).database or "")
+
+
+def _database_url(target: str) -> "URL":
+    """Return an address as the installed SQLAlchemy reads it; a password may hold what ends a host elsewhere."""
     from sqlalchemy.engine import make_url
 
-    return Path(make_url(target).database or "")
-
-
-def _check_host(target: str, port: int) -> None:
-    from sqlalchemy.engine import make_url
-
-    place = make_url(target)  # a password may hold what ends a host elsewhere
-    at = place.host or "localhost", place.port or port
-    try:
-        socket.create_connection(at, CONNECT_SECONDS).close()
-    except OSError as error:
-        raise TrackingError(f"{at[0]}:{at[1]} does not answer ({error})") from error
+    return make_url(target)

@@ -48,11 +48,9 @@ def _scaled(metric: Metric) -> Metric:
 
 def cell_metrics(record: Record) -> list[tuple[str, float, int]]:
     """Return (key, value, step 0) of every known metric, median latency first."""
-    found = {
-        metric_key(metric): float(metric.value) for metric in list_tracked_metrics(record) if metric.value is not None
-    }
-    ordered = sorted(found, key=lambda name: name != FIRST_METRIC)
-    return [(name, found[name], 0) for name in ordered]
+    known = [(metric_key(one), one.value) for one in list_tracked_metrics(record)]
+    found = {name: float(value) for name, value in known if value is not None}
+    return [(name, found[name], 0) for name in sorted(found, key=lambda name: name != FIRST_METRIC)]
 
 
 def latency_series(records: list[Record], axes: list[str]) -> list[tuple[str, float, int]]:

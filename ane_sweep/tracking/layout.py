@@ -44,9 +44,8 @@ def shared_view(records: list[Record], axes: list[str]) -> str | None:
 
 def _metrics(records: list[Record]) -> dict[str, list[str]]:
     """Return the names of the charts' metrics: measured, and per chip the share of ops on the ANE and the estimate."""
-    found = [
-        metric for record in records for metric in figures.list_tracked_metrics(record) if metric.value is not None
-    ]
+    every = (metric for record in records for metric in figures.list_tracked_metrics(record))
+    found = [metric for metric in every if metric.value is not None]
     known = dict.fromkeys(figures.metric_key(metric) for metric in found)
     shares = [f"{kind}.{{}}.ops_share_ane" for kind in PLACED]
     chips = dict.fromkeys(metric.chip for metric in found if metric.chip)
@@ -63,16 +62,13 @@ def _cards(names: dict[str, list[str]], axes: list[str]) -> list[dict[str, objec
     measured, estimated, placed = names["measured"], names["estimated"], names["placed"]
     estimate, share = (next(iter(found), "") for found in (estimated, placed))
     along = [name for name in (PSNR, SIZE, share, estimate, LATENCY) if name in (*measured, estimate, share) and name]
-    cards = (
-        [_card("PARALLEL", AXES, selectedParams=axes, selectedMetrics=along, showAllRuns=True)]
-        if axes and along
-        else []
-    )
-    for x, y in ((LATENCY, PSNR), (estimate, PSNR), (LATENCY, share), (estimate, share), (SIZE, PSNR)):
-        if {x, y} <= set(along):
-            cards.append(
-                _card("SCATTER", FIGURES, xaxis={"key": x, "type": "METRIC"}, yaxis={"key": y, "type": "METRIC"})
-            )
+    cards = []
+    if axes and along:
+        cards.append(_card("PARALLEL", AXES, selectedParams=axes, selectedMetrics=along, showAllRuns=True))
+    for pair in ((LATENCY, PSNR), (estimate, PSNR), (LATENCY, share), (estimate, share), (SIZE, PSNR)):
+        if set(pair) <= set(along):
+            x, y = ({"key": name, "type": "METRIC"} for name in pair)
+            cards.append(_card("SCATTER", FIGURES, xaxis=x, yaxis=y))
     return cards + [_card("BAR", FIGURES, metricKey=name) for name in (*measured, *estimated, *placed)]
 
 

@@ -126,90 +126,80 @@ def _cause(error: BaseException, target: str) -> str:
     """Return one line on an error: the operating system's, which is clearer than those of the layers above it."""
     if isinstance(error, TrackingError):
         return outward.without_secrets(str(error), target)
-    deepest: BaseException | None = None
-    seen: BaseException | None = error
+    deepest, seen = error, error.__cause__ or error.__context__
     while seen is not None:
         deepest = seen if isinstance(seen, OSError) else deepest
         seen = seen.__cause__ or seen.__context__
-    said = outward.without_secrets(str(deepest or error), target)  # before it is cut: half an address is none
-    first = (said.strip().splitlines() or [""])[0]
-    return f"{type(deepest or error).__name__}: {first[:300]}".rstrip(": ")
+    text = outward.without_secrets(str(deepest), target)  # before it is cut: half an address is none
+    first = (text.strip().splitlines() or [""])[0]
+    return f"{type(deepest).__name__}: {first[:300]}".rstrip(": ")
 
 
 def _log(client: "MlflowClient", writer: Bulk | OneByOne, folder: Path, records: list[Record]) -> Logged:
     """Log one sweep: new runs first, then the runs that they replace are deleted."""
     if not records:
         raise TrackingError("the sweep has no records yet")
-    info, axes, sweep = disk.read_json(folder / "run.json") or {}, varying_axes(records), records[0].sweep
-    told = map_record_texts(records)
+    info, axes = disk.read_json(folder / "run.json") or {}, varying_axes(records)
+    public = map_record_texts(records)
     begin = _millis(info.get("started")) or int((folder / FILE_NAME).stat().st_mtime * 1000)
-    known = _known_runs(client, str(writer.experiment_id), sweep)
-    logged = Logged(client.tracking_uri, "", str(writer.experiment_id), sweep, "")
-    fresh: list[tuple[str, str, dict[str, str]]] = []
+    logged = Logged(client.tracking_uri, "", str(writer.experiment_id), records[0].sweep, "")
+    known = _known_runs(client, logged.experiment_id, logged.sweep)
     by_whom = describe.clean_tags(describe.source_tags(info))
-    widths = naming.digits(records, axes)
+    fresh: list[tuple[str, str, dict[str, str]]] = []
+    obsolete: list[MlflowRun] = []
 
-    def put(text: RunText, digest: str, old: "MlflowRun | None", end: int) -> tuple[str, str]:
+    def put(text: RunText, digest: str, key: str, end: int) -> tuple[str, str]:
         """Return (run id, fate): an equal old run that was ended is kept."""
+        old = known.get(key)
         if old is not None and old.data.tags.get("ane_sweep.digest") == digest and old.info.status != "RUNNING":
             return old.info.run_id, "unchanged"
         text.tags |= {"ane_sweep.digest": digest, **by_whom}
         run_id, place = writer.create(text, begin, end)
         fresh.append((run_id, place, text.artifacts))
-        return run_id, "created" if old is None else "replaced"
+        if old is None:
+            return run_id, "created"
+        obsolete.append(old)
+        return run_id, "replaced"
 
-    digests = {record.cell_key: describe.digest(record, axes) for record in records}
-    text = describe.describe_sweep(told, axes, outward.map_texts(info))
-    text.artifacts = _sweep_artifacts(folder, told)
-    whole = hashlib.sha256("".join([*digests.values(), text.artifacts.get("drift.json", "")]).encode()).hexdigest()[:16]
-    logged.parent, parent_fate = put(text, whole, known.get(""), _millis(info.get("finished")) or begin)
-    obsolete = [known[""]] if parent_fate == "replaced" else []
+    digests = [describe.digest(record, axes) for record in records]
+    text = describe.describe_sweep(public, axes, outward.map_texts(info))
+    text.artifacts = _sweep_artifacts(folder, public)
+    whole = hashlib.sha256("".join([*digests, text.artifacts.get("drift.json", "")]).encode()).hexdigest()[:16]
+    logged.parent, parent_fate = put(text, whole, "", _millis(info.get("finished")) or begin)
     fates = Counter[str]()
     orphans = []
-    for record, said in zip(records, told):
-        text = describe.describe_cell(said, axes, folder, record.artifacts, widths)
+    widths = naming.digits(records, axes)
+    for record, shown, digest in zip(records, public, digests):
+        text = describe.describe_cell(shown, axes, folder, record.artifacts, widths)
         text.tags["mlflow.parentRunId"] = logged.parent
         spent = sum(stage.seconds or 0.0 for stage in record.stages if stage.status != "cached")
-        old = known.get(record.cell_key)
-        run_id, fate = put(text, digests[record.cell_key], old, begin + int(spent * 1000))
+        run_id, fate = put(text, digest, record.cell_key, begin + int(spent * 1000))
         fates[fate] += 1
-        if fate == "replaced":
-            obsolete.append(known[record.cell_key])
         if fate == "unchanged" and parent_fate != "unchanged":
             orphans.append(run_id)
         logged.runs[record.cell_key] = run_id
         if text.metrics and text.metrics[0][0] == FIRST_METRIC:
             logged.timed.append(run_id)
     writer.flush()
-    _finish_parents(client, fresh, dict.fromkeys(orphans, logged.parent), obsolete)
+    # once all runs are there: artifacts of the new ones, then the new parent, and the replaced ones go
+    for run_id, place, texts in fresh:
+        _artifacts(client, run_id, place, texts)
+    for run_id in orphans:
+        client.set_tag(run_id, "mlflow.parentRunId", logged.parent)
+    for run in obsolete:
+        client.delete_run(run.info.run_id)
     logged.view = _lay_out(client, logged, records, axes)
     logged.created, logged.unchanged, logged.replaced = fates["created"], fates["unchanged"], fates["replaced"]
     return logged
 
 
-def _finish_parents(
-    client: "MlflowClient",
-    fresh: list[tuple[str, str, dict[str, str]]],
-    adopted: dict[str, str],
-    obsolete: "list[MlflowRun]",
-) -> None:
-    """Log artifacts of the new runs and the new parents, and delete the replaced runs, once all runs are there."""
-    for run_id, place, texts in fresh:
-        _artifacts(client, run_id, place, texts)
-    for run_id, parent in adopted.items():
-        client.set_tag(run_id, "mlflow.parentRunId", parent)
-    for run in obsolete:
-        client.delete_run(run.info.run_id)
-
-
-def _sweep_artifacts(folder: Path, told: list[Record]) -> dict[str, str]:
+def _sweep_artifacts(folder: Path, public: list[Record]) -> dict[str, str]:
     """Return {name: text} of the sweep's own artifacts: its records, its report, the report's plots."""
-    names = ("report.html", "report.md", "drift.json", "figures/*.svg")
-    found = (path for name in names for path in sorted(folder.glob(name)))
-    texts = {
-        path.relative_to(folder).as_posix(): outward.mask_private(path.read_text(encoding="utf-8")) for path in found
-    }
-    return {FILE_NAME: "".join(record.to_json() + "\n" for record in told), **texts}
+    texts = {FILE_NAME: "".join(record.to_json() + "\n" for record in public)}
+    for name in ("report.html", "report.md", "drift.json", "figures/*.svg"):
+        for path in sorted(folder.glob(name)):
+            texts[path.relative_to(folder).as_posix()] = outward.mask_private(path.read_text(encoding="utf-8"))
+    return texts
 
 
 def _lay_out(client: "MlflowClient", logged: Logged, records: list[Record], axes: list[str]) -> str | None:
@@ -282,13 +272,11 @@ def _create_database(target: str) -> None:
 
 def _experiment(client: "MlflowClient", name: str, artifacts: Path | None) -> str:
     """Return the id of the experiment, which is made on first use. This is the first request to the tracker."""
-    found = client.get_experiment_by_name(name)
-    if found is None:
+    if (found := client.get_experiment_by_name(name)) is None:
         try:
             return client.create_experiment(name, artifact_location=artifacts.resolve().as_uri() if artifacts else None)
         except Exception:
-            found = client.get_experiment_by_name(name)  # another sweep may have made it in the meantime
-            if found is None:
+            if (found := client.get_experiment_by_name(name)) is None:  # else another sweep has made it in the meantime
                 raise
     if found.lifecycle_stage != "active":
         raise TrackingError(f"experiment {name!r} was deleted in MLflow: restore it there, or name another")
