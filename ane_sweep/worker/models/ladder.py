@@ -21,7 +21,6 @@ from ane_sweep.worker.models import _ane, _hf
 from ane_sweep.worker.models._ports import NUMBERS, Port, Ports, Seeded
 from ane_sweep.worker.models._types import Model
 
-IGNORED = ()
 EPS = 1e-5
 ZEROS = Seeded(0.0, 0.0, tiled=False)
 _SIDES = ("encoder", "decoder")
@@ -49,7 +48,6 @@ class LadderWeights(nn.Module):
     """The parameters, as linear layers."""
 
     base_model_prefix = "transformer"
-    all_tied_weights_keys: dict[str, str] = {}
 
     def __init__(self, arch: dict[str, int]):
         super().__init__()
@@ -57,9 +55,6 @@ class LadderWeights(nn.Module):
         self.encoder = nn.ModuleList([LayerWeights(*sizes, False) for _ in range(arch["nb_enc_layers"])])
         self.decoder = nn.ModuleList([LayerWeights(*sizes, True) for _ in range(arch["nb_dec_layers"])])
         self.norm = nn.LayerNorm(arch["embed_dim"], EPS)
-
-    def tie_weights(self) -> None:
-        """Do nothing: no weights are tied."""
 
 
 def skeleton(model: Model) -> nn.Module:
@@ -85,7 +80,7 @@ class LadderNet(nn.Module):
 
     blocks: LadderWeights
 
-    def __init__(self, model: Model, state: dict[str, Tensor]):
+    def __init__(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN):
         super().__init__()
         self.blocks = _hf.build_filled(lambda: LadderWeights(model["arch"]), state)
         self.count = model["arch"]["nb_attention_heads"]
@@ -158,8 +153,8 @@ class OriginalLadder(LadderNet):
 class SplitEinsumLadder(LadderNet):
     """The variant with hidden states (B, C, 1, S), head by head."""
 
-    def __init__(self, model: Model, state: dict[str, Tensor]):
-        super().__init__(model, state)
+    def __init__(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN):
+        super().__init__(model, state, seq_len, options)
         for owner in self.blocks.modules():
             if isinstance(norm := getattr(owner, "norm", None), nn.LayerNorm):
                 owner.register_module("norm", _ane.LayerNorm(norm.weight, norm.bias, EPS))
@@ -185,12 +180,4 @@ class SplitEinsumLadder(LadderNet):
         return torch.einsum("bkhq,bchk->bchq", scores.softmax(dim=1), v)
 
 
-def _original(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    return OriginalLadder(model, state).eval()
-
-
-def _split_einsum(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    return SplitEinsumLadder(model, state).eval()
-
-
-VARIANTS = {"original": _original, "split_einsum": _split_einsum}
+VARIANTS = {"original": OriginalLadder, "split_einsum": SplitEinsumLadder}

@@ -26,7 +26,6 @@ from ane_sweep.worker.models import _hf
 from ane_sweep.worker.models._ports import NUMBERS, Port, Ports, Seeded
 from ane_sweep.worker.models._types import Model
 
-IGNORED = ()
 TIPS = ("static", "padding", "float", "epsilon", "bigger", "lopsided", "sine", "argsort", "pad")
 LONG, PIECES = 50_000, 200
 TAKEN = 16  # positions of a slice
@@ -34,17 +33,11 @@ SMALL = 1e-3  # factor on the values of `epsilon`: their variance is some 1e-6
 
 
 class Layers(nn.Module):
-    base_model_prefix = "surgery"
-    all_tied_weights_keys: dict[str, str] = {}
-
     def __init__(self, width: int):
         super().__init__()
         self.before, self.after = (
             nn.ModuleList([nn.Linear(width, 4 * width), nn.Linear(4 * width, width)]) for _ in "12"
         )
-
-    def tie_weights(self) -> None:
-        """Do nothing: no weights are tied."""
 
 
 def _sizes(model: Model, seq_len: int) -> tuple[int, int]:
@@ -91,8 +84,9 @@ class Net(nn.Module):
     steps: Tensor
     places: Tensor
 
-    def __init__(self, model: Model, state: dict[str, Tensor], length: int):
+    def __init__(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN):
         super().__init__()
+        length = _sizes(model, seq_len)[1]
         self.layers = _hf.build_filled(lambda: skeleton(model), state)
         self.tip, self.followed = model["arch"]["tip"], model["arch"]["followed"]
         self.register_buffer("table", torch.arange(length).float().sin()[None, None, None], persistent=False)
@@ -127,8 +121,4 @@ class Net(nn.Module):
         return x
 
 
-def _net(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    return Net(model, state, _sizes(model, seq_len)[1]).eval()
-
-
-VARIANTS = {"original": _net}
+VARIANTS = {"original": Net}
