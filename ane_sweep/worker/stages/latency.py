@@ -73,14 +73,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     load_s = clock() - start
     call, prefill = loaded.timed(loaded.prepare(values))
     policy, timer = settings.policy, loaded.clock or clock
-    measure = partial(
-        sampling.measure,
-        warmup=policy.warmup,
-        samples=policy.samples,
-        max_seconds=policy.max_seconds,
-        clock=timer,
-        tick_s=sampling.measure_tick(timer),
-    )
+    measure = _prepare_measurement(policy, timer)
     parts.start_marks(loaded)
     taken = measure(call, idle_s=choose_pause(policy.idle_s, settings.runtime), native=lambda: loaded.last_native_ms)
     steady, calls = parts.collect_samples(loaded, taken)
@@ -120,6 +113,18 @@ def _time_further_shapes(
         result.metrics += _summarise_briefly(taken, shape, runtime)
         by_shape[shape] = asdict(taken)
     return {"shapes": by_shape} if by_shape else {}
+
+
+def _prepare_measurement(policy: Policy, clock: sampling.Clock) -> Callable[..., Samples]:
+    """Return `measure` with the settings that all measurements of a task share."""
+    return partial(
+        sampling.measure,
+        warmup=policy.warmup,
+        samples=policy.samples,
+        max_seconds=policy.max_seconds,
+        clock=clock,
+        tick_s=sampling.measure_tick(clock),
+    )
 
 
 def _summarise_briefly(taken: Samples, name: str, runtime: str) -> list[Metric]:

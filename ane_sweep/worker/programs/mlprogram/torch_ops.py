@@ -27,8 +27,9 @@ def register_ops() -> Iterator[None]:
     """Register the missing conversions inside this context."""
 
     table = known.name_to_func_mapping
-    before = {name: table.get(name) for name in _OPS}
-    table.update({name: _OPS[name] for name, theirs in before.items() if theirs is None or _is_wrong(name, theirs)})
+    ours = {assignments.KIND: assignments.convert_assignment, **_OPS}
+    before = {name: table.get(name) for name in ours}
+    table.update({name: ours[name] for name, theirs in before.items() if theirs is None or _is_wrong(name, theirs)})
     try:
         with assignments.replace_pass():
             yield
@@ -118,9 +119,4 @@ def _compute_matrix(kind: str, size: int, made: int, scale: float | None, corner
 
 _FILTERS = ("upsample_bicubic2d", "_upsample_bicubic2d_aa", "_upsample_bilinear2d_aa")
 _WRONG = ("_upsample_bilinear2d_aa",)
-_OPS = {
-    assignments.KIND: assignments.convert_assignment,
-    "new_ones": _convert_new_ones,
-    "diff": _convert_diff,
-    **dict.fromkeys(_FILTERS, _convert_resize),
-}
+_OPS = {"new_ones": _convert_new_ones, "diff": _convert_diff, **dict.fromkeys(_FILTERS, _convert_resize)}
