@@ -38,8 +38,8 @@ class Serves:
 
     architectures: dict  # type: ignore[type-arg]  # of texts; read from a literal
     model_types: tuple[str, ...]
-    layers: str
-    longest: str | None
+    layers: str = "num_hidden_layers"
+    longest: str | None = "max_position_embeddings"
     otherwise: int = 0
     reserved: int = 0
     tied: bool = True
@@ -109,11 +109,11 @@ def variants(family: str) -> list[str]:
         body = ast.parse(path.read_text(encoding="utf-8"), str(path)).body
     except (OSError, SyntaxError, ValueError) as error:
         raise ConfigError(f"{where} cannot be read: {error}") from None
-    for node in body:
-        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)):
-            continue
-        if any(isinstance(target, ast.Name) and target.id == "VARIANTS" for target in node.targets):
-            return [ast.literal_eval(key) for key in node.value.keys if key is not None]
+    values = {ast.unparse(node.targets[0]): node.value for node in body if isinstance(node, ast.Assign)}
+    if isinstance(table := values.get("VARIANTS"), ast.Dict):
+        return [ast.literal_eval(key) for key in table.keys if key is not None]
+    if "FAMILY" in values:
+        return ["original", "split_einsum"]
     raise ConfigError(
         f'{where} has no top-level `VARIANTS = {{"name": function}}`; write one, as the other families do'
     )

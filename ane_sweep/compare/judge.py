@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ane_sweep.bridge.metrics import RANKED, compare_buckets, shown_in
+from ane_sweep.bridge.metrics import RANKED, MetricSpec, compare_buckets, shown_in
 from ane_sweep.bridge.record import Record
 from ane_sweep.compare.match import Matched, Pair, match
 from ane_sweep.compare.sides import FINE, both

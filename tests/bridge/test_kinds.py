@@ -20,25 +20,10 @@ FAMILY = '''"""BERT for grades of texts."""
 from dataclasses import replace
 
 from ane_sweep.bridge.families import Serves
-from ane_sweep.worker.models import _bert, _hf
+from ane_sweep.worker.models import bert
 
-IGNORED = ()
-SERVES = Serves(
-    architectures={"GradedModel": "regressor"},
-    model_types=("graded",),
-    layers="num_hidden_layers",
-    longest="max_position_embeddings",
-)
-
-
-def _build(model):
-    _hf.check_task(model, "regressor")
-    return _bert.encoder("Bert")({**model, "task": "encoder"})
-
-
-FAMILY = replace(_bert.FAMILY, build=_build)
-skeleton, ports = FAMILY.skeleton, FAMILY.ports
-VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}
+SERVES = Serves(architectures={"GradedModel": "regressor"}, model_types=("graded",))
+FAMILY = replace(bert.FAMILY, builds={"regressor": "BertModel"}, ignored=())
 '''
 OPTION = """family: graded
 size: tiny

@@ -6,7 +6,7 @@ import torch
 from ane_sweep.bridge.building import DECODE, PREFILL, Options
 from ane_sweep.bridge.kinds import tasks_with
 from ane_sweep.worker import models
-from ane_sweep.worker.models import _classes, _masks, weights
+from ane_sweep.worker.models import _build, _hf, weights
 from tests.bench import families
 
 TEXTS = tasks_with(lambda kind: kind.length == "seq_len" and bool(kind.reads))
@@ -73,15 +73,11 @@ def test_a_mask_computed_inside_is_the_constant_one(variant):
 def test_a_mask_for_each_head_is_as_many_copies():
     module, _ = built("tiny-gpt2", mask="causal_per_head")
     assert module.mask.shape == (1, OPTIONS["tiny-gpt2"]["arch"]["n_head"], LENGTH, LENGTH)
-    assert (module.mask == _masks.make_causal(None, LENGTH, "causal_const")).all()
+    assert (module.mask == _hf.make_causal_mask(LENGTH)).all()
 
 
 def test_classes_have_the_names_of_the_checkpoint():
-    assert _classes.class_names({"id2label": {0: "NEGATIVE", "1": "POSITIVE"}}, 3) == [
-        "NEGATIVE",
-        "POSITIVE",
-        "LABEL_2",
-    ]
+    assert _build.class_names({"id2label": {0: "NEGATIVE", "1": "POSITIVE"}}, 3) == ["NEGATIVE", "POSITIVE", "LABEL_2"]
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ those of unpatched coremltools.
 An attribute that another coremltools lacks is not patched: then compression only takes more memory.
 """
 
-import importlib
 import mmap
 import os
 import tempfile
@@ -24,7 +23,7 @@ import numpy as np
 
 from ane_sweep.mil.proto import MIL_pb2
 from ane_sweep.mil.weights import BlobFile
-from ane_sweep.worker.patches import replace_attributes
+from ane_sweep.worker.patches import find_changes, replace_attributes
 
 LEAST_BYTES = 1 << 16  # smaller arrays stay in memory
 SLAB_NUMBERS = 1 << 20
@@ -77,17 +76,8 @@ def _is_mapped(array: object) -> bool:
 def stream_weights() -> Iterator[Scratch]:
     """Patch coremltools inside this context. Not thread-safe: a process compresses one program at a time."""
     scratch = Scratch()
-    with replace_attributes(_list_changes(scratch)):
+    with replace_attributes(find_changes(PATCHES, scratch)):
         yield scratch
-
-
-def _list_changes(scratch: Scratch) -> Iterator[tuple[object, str, object]]:
-    for module, owner, name, make in PATCHES:
-        found: object = importlib.import_module(module)
-        found = getattr(found, owner, None) if owner else found
-        original = vars(found).get(name) if found is not None else None
-        if original is not None:
-            yield found, name, make(original, scratch)
 
 
 def _make_loader(original: Callable[..., object], scratch: Scratch) -> object:

@@ -109,7 +109,7 @@ def list_calls(module: nn.Module, inputs: tuple[Tensor, ...], it: str = "it", on
     device = torch.device("meta" if on_meta else "cpu")
     with nullcontext() if on_meta else FakeTensorMode(allow_non_fake_inputs=True):
         parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
-        writer = _CallRecorder(set(module.names) if isinstance(module, _cache.PerLayer) else set())
+        writer = _CallRecorder(set(module.names) if isinstance(module, _cache.CachedFunction) else set())
 
         def empty(name: str, tensor: Tensor) -> Tensor:
             held = tensor

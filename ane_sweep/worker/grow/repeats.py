@@ -152,7 +152,7 @@ def shorten_lists(module: nn.Module, chosen: list[Repeat], longer: Repeat | None
                     for inner in block.modules() if block is not None else ():
                         if vars(inner).get("layer_idx") == old:
                             setattr(inner, "layer_idx", new)  # noqa: B010 (a plain assignment is for tensors and modules)
-                if isinstance(module, _cache.PerLayer):
+                if isinstance(module, _cache.CachedFunction):
                     module.keep_layers(len(kept))
             yield
         finally:

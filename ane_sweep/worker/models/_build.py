@@ -1,18 +1,21 @@
 """Building of a task's module and its ports, for models of every family."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from ane_sweep.bridge import building
 from ane_sweep.bridge.building import PREFILL, Options
 from ane_sweep.worker import models
-from ane_sweep.worker.models import _classes, weights
-from ane_sweep.worker.models._ports import Ports
+from ane_sweep.worker.models import weights
+from ane_sweep.worker.models._ports import Port, Ports
 from ane_sweep.worker.models._types import Dynamic
+
+PROBABILITIES = "probabilities"
+CLASS = "classLabel"
 
 
 def build(
@@ -31,7 +34,8 @@ def build(
 
     def build_variant(lazy: bool) -> nn.Module:
         state = weights.load_state(params["weights"], inputs.get("checkpoint"), params["model"], lazy=lazy)
-        return family.VARIANTS[variant](params["model"], state, params["seq_len"], options)
+        module: nn.Module = family.VARIANTS[variant](params["model"], state, params["seq_len"], options)
+        return module.eval()
 
     try:
         module = build_variant(lazy)
@@ -41,7 +45,9 @@ def build(
         module = build_variant(False)  # the family computes with its weights while it builds
     ports = partial(family.ports, params["model"], params["seq_len"], options)
     if options.classes == "labels":
-        return _classes.Probabilities(module).eval(), lambda: _classes.name_ports(ports())
+        made = ports()
+        named = tuple(Port(PROBABILITIES, port.shape, port.dtype) for port in made.outputs)
+        return Probabilities(module).eval(), lambda: Ports(made.inputs, named)
     if options.cache == "explicit":
         explicit: Dynamic = module
         return module, lambda function=PREFILL: explicit.with_caches(ports(function=function), function)
@@ -50,3 +56,29 @@ def build(
 
 def _batch_ports(ports: Callable[..., Ports], options: Options, **function: str) -> Ports:
     return ports(**function) if options.batch == 1 else ports(**function).with_batch(options.batch)
+
+
+class Probabilities(nn.Module):
+    """classes=labels: the softmax of the logits that `inner` returns as its only output.
+
+    The program also has its class's name, as Hugging Face's exporters wrote it (experiments-coreml-ane-distilbert, "Testing
+    exported models"). In PyTorch it returns the probabilities alone.
+    """
+
+    def __init__(self, inner: nn.Module):
+        super().__init__()
+        self.inner = inner
+
+    @property
+    def hf(self) -> nn.Module:
+        return self.inner.get_submodule("hf")
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        return (self.inner(*inputs)[0].softmax(dim=-1),)
+
+
+def class_names(arch: Mapping[str, object], count: int) -> list[str]:
+    """Return the names of the classes: those of `id2label` in config.json, and transformers' LABEL_n for the rest."""
+    known = arch.get("id2label")
+    given = {str(key): str(value) for key, value in known.items()} if isinstance(known, Mapping) else {}
+    return [given.get(str(index), f"LABEL_{index}") for index in range(count)]

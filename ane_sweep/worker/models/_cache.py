@@ -40,6 +40,7 @@ class Memory:
 
     def __init__(self, states: list[tuple[Tensor, Tensor]], axis: int, position: Tensor | None = None):
         self.states, self.axis, self.position = states, axis, position
+        self.new: list[Tensor] = []  # outputs of an explicit cache
         self._rows: dict[int, tuple[Tensor, Tensor]] = {}  # by table, which is kept so that its id stays its own
 
     def keep(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -62,11 +63,7 @@ class Memory:
 
 
 class ExplicitMemory(Memory):
-    """States that are inputs and outputs of the program: `new` collects the outputs, and nothing is written in place."""
-
-    def __init__(self, states: list[tuple[Tensor, Tensor]], axis: int, position: Tensor | None = None):
-        super().__init__(states, axis, position)
-        self.new: list[Tensor] = []
+    """States that are inputs and outputs of the program: nothing is written in place."""
 
     def keep(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         if self.position is not None:
@@ -100,12 +97,22 @@ class HuggingFaceCache:
         return 0
 
 
-class PerLayer(nn.Module):
-    """A function with two cache tensors a block, named by `names`; it can be cut to its first blocks for a while."""
+class CachedFunction(nn.Module):
+    """Prefill or decode: `core(tokens, *masks, memory)`. It can be cut to its first blocks for a while.
 
-    def __init__(self, all_names: list[str]):
+    names   of its two cache tensors a block; `states` holds these tensors, or nothing if they are inputs and outputs
+    more    number of positions of a cache beyond seq_len, for decode's masks; prefill's core pads itself
+    """
+
+    def __init__(
+        self, core: nn.Module, names: list[str], states: dict[str, Tensor], axis: int, decode: bool, more: int
+    ):
         super().__init__()
-        self.all_names, self.names = tuple(all_names), list(all_names)
+        self.all_names, self.names = tuple(names), list(names)
+        self.core, self.axis, self.decode, self.more = core, axis, decode, more
+        self.is_stateful = bool(states)
+        for name, state in states.items():
+            self.register_buffer(name, state, persistent=False)
 
     def keep_layers(self, count: int) -> None:
         self.names = list(self.all_names[: 2 * count])
@@ -115,31 +122,23 @@ class PerLayer(nn.Module):
         gone = set(self.all_names) - set(self.names)
         return gone | {NEW + name for name in gone}
 
+    def forward(self, tokens: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        position: Tensor | None = None
+        states: Sequence[Tensor] = [getattr(self, name) for name in self.names] if self.is_stateful else ()
+        masks = rest
+        if self.decode:
+            first = len(rest) if self.is_stateful else len(rest) - len(self.names)
+            position, masks, states = rest[0], _pad_masks(rest[1:first], self.more), states or rest[first:]
+        make = Memory if self.is_stateful else ExplicitMemory
+        memory = make(list(zip(states[::2], states[1::2])), self.axis, position)
+        return (*self.core(tokens, *masks, memory=memory), *memory.new)
+
 
 def select_present(module: nn.Module, ports: Ports) -> Ports:
     """Return the ports without those of blocks that the module has cut off."""
-    gone = module.list_absent() if isinstance(module, PerLayer) else set()
+    gone = module.list_absent() if isinstance(module, CachedFunction) else set()
     inputs, outputs = ([port for port in some if port.name not in gone] for some in (ports.inputs, ports.outputs))
     return Ports(tuple(inputs), tuple(outputs))
-
-
-class StatefulFunction(PerLayer):
-    """Prefill or decode on states: `core(tokens, *masks, memory)`.
-
-    `more` is the number of positions of the states beyond seq_len, for decode's masks; prefill's core pads itself.
-    """
-
-    def __init__(self, core: nn.Module, states: dict[str, Tensor], axis: int, decode: bool, more: int):
-        super().__init__(list(states))
-        self.core, self.axis, self.decode, self.more = core, axis, decode, more
-        for name, state in states.items():
-            self.register_buffer(name, state, persistent=False)
-
-    def forward(self, tokens: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        position, masks = (rest[0], _pad_masks(rest[1:], self.more)) if self.decode else (None, rest)
-        states = [getattr(self, name) for name in self.names]
-        memory = Memory(list(zip(states[::2], states[1::2])), self.axis, position)
-        return self.core(tokens, *masks, memory=memory)
 
 
 def _pad_masks(masks: Sequence[Tensor], more: int) -> tuple[Tensor, ...]:
@@ -148,74 +147,38 @@ def _pad_masks(masks: Sequence[Tensor], more: int) -> tuple[Tensor, ...]:
     return tuple(F.pad(mask, (0, more), value=value) if more else mask for mask, value in zip(masks, fill))
 
 
-def name_states(layers: int) -> list[str]:
-    """Return the names of all states: key_cache_0, value_cache_0, key_cache_1 ..."""
-    return [f"{what}_cache_{layer}" for layer in range(layers) for what in ("key", "value")]
-
-
-class ExplicitFunction(PerLayer):
-    """Prefill or decode whose keys and values are outputs, and inputs of decode: `core(tokens, *masks, memory)`."""
-
-    def __init__(self, core: nn.Module, all_names: list[str], axis: int, decode: bool, more: int):
-        super().__init__(all_names)
-        self.core, self.axis, self.decode, self.more = core, axis, decode, more
-
-    def forward(self, tokens: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        position: Tensor | None = None
-        caches: tuple[Tensor, ...] = ()
-        masks = rest
-        if self.decode:
-            first = len(rest) - len(self.names)
-            position, masks, caches = rest[0], _pad_masks(rest[1:first], self.more), rest[first:]
-        memory = ExplicitMemory(list(zip(caches[::2], caches[1::2])), self.axis, position)
-        return (*self.core(tokens, *masks, memory=memory), *memory.new)
-
-
-class ExplicitCache(nn.Module):
-    """Both functions on one set of weights, with the cache as inputs and outputs."""
-
-    states: dict[str, Tensor] = {}
+class KeyValueCache(nn.Module):
+    """Both functions on one set of weights, with states or with the cache as inputs and outputs; called, it is prefill."""
 
     def __init__(
-        self, prefill: nn.Module, decode: nn.Module, layers: int, shape: tuple[int, ...], axis: int, more: int
+        self,
+        prefill: nn.Module,
+        decode: nn.Module,
+        layers: int,
+        shape: tuple[int, ...],
+        axis: int,
+        more: int,
+        is_stateful: bool,
     ):
         super().__init__()
-        self.names, self.shape = name_states(layers), shape
+        self.names = [f"{what}_cache_{layer}" for layer in range(layers) for what in ("key", "value")]
+        self.shape = shape
+        states = {name: torch.zeros(shape) for name in self.names} if is_stateful else {}
         each = {PREFILL: (prefill, False), DECODE: (decode, True)}
         self.functions = nn.ModuleDict(
-            {n: ExplicitFunction(core, self.names, axis, at, more) for n, (core, at) in each.items()}
+            {n: CachedFunction(core, self.names, states, axis, at, more) for n, (core, at) in each.items()}
         )
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         return self.functions[PREFILL](*inputs)
 
     def with_caches(self, ports: Ports, function: str) -> Ports:
-        """Return the ports of a function without a cache together with those of the keys and values."""
+        """Return the ports of a function without a cache together with those of an explicit one."""
         caches = [Port(name, self.shape, "float32") for name in self.names if function == DECODE]
         new = [Port(NEW + name, self.shape, "float32") for name in self.names]
         return Ports((*ports.inputs, *caches), (*ports.outputs, *new))
 
-    def reset(self) -> None:
-        """Do nothing: an explicit cache belongs to the caller."""
-
-
-class StatefulCache(nn.Module):
-    """Both functions on one set of weights and states; called as a module it is prefill."""
-
-    def __init__(
-        self, prefill: nn.Module, decode: nn.Module, layers: int, shape: tuple[int, ...], axis: int, more: int
-    ):
-        super().__init__()
-        states = {name: torch.zeros(shape) for name in name_states(layers)}
-        each = {PREFILL: (prefill, False), DECODE: (decode, True)}
-        self.functions = nn.ModuleDict(
-            {n: StatefulFunction(core, states, axis, at, more) for n, (core, at) in each.items()}
-        )
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        return self.functions[PREFILL](*inputs)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "StatefulCache":
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "KeyValueCache":
         """Move to another device; the two functions go on sharing their states, which torch would copy for each."""
         super()._apply(fn, recurse)
         for name, state in self.states.items():
@@ -224,8 +187,9 @@ class StatefulCache(nn.Module):
 
     @property
     def states(self) -> dict[str, Tensor]:
+        """The states by name; an explicit cache, which belongs to the caller, has none."""
         prefill: Dynamic = self.functions[PREFILL]
-        return {name: getattr(prefill, name) for name in prefill.names}
+        return {name: getattr(prefill, name) for name in prefill.names if prefill.is_stateful}
 
     def reset(self) -> None:
         """Set the states to zero."""

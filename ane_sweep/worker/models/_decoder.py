@@ -6,8 +6,7 @@ the right, out of every real token's sight.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,7 +14,8 @@ from torch import Tensor, nn
 
 from ane_sweep.bridge.building import DECODE, PLAIN, POSITION, PREFILL, Options
 from ane_sweep.worker import rewrites
-from ane_sweep.worker.models import _ane, _cache, _hf, _masks
+from ane_sweep.worker.models import _ane, _cache, _hf
+from ane_sweep.worker.models._family import Family
 from ane_sweep.worker.models._layouts import FindConvs, RotaryTables, head_width, key_heads
 from ane_sweep.worker.models._ports import Port, Ports
 from ane_sweep.worker.models._types import Dynamic, Model
@@ -23,11 +23,10 @@ from ane_sweep.worker.models._types import Dynamic, Model
 Follow = Callable[[nn.Module, _cache.Memory], None]
 
 
-@dataclass(frozen=True)
-class DecoderFamily:
+@dataclass(frozen=True, kw_only=True)
+class DecoderFamily(Family):
     """The names of a family's tensors and its peculiarities. Callables take Hugging Face's config first.
 
-    hf, config     classes of transformers
     table          token embeddings; `positions` are learned ones, read from row `position_offset` on
     layer          prefix of a block, with {} for its index; `norms` of the block (the second None: one for both)
     attention      (config, reader of the block) -> query, key, value and output convolutions
@@ -44,14 +43,12 @@ class DecoderFamily:
     follow         (Hugging Face's module, memory): sets the position in the module before each call with a cache
     """
 
-    hf: str
-    config: str
     table: str
     layer: str
     norms: tuple[str, str | None]
     attention: FindConvs
     feed_forward: tuple[str, ...]
-    final: str | Callable[[Dynamic], str | None]
+    final: str | Callable[[Dynamic], str | None] | None
     positions: str | None = None
     position_offset: int = 0
     embedding_norm: str | None = None
@@ -73,19 +70,14 @@ class DecoderFamily:
     prepare: Callable[[nn.Module, int], None] | None = None
     follow: Follow | None = None
 
-    def configure(self, model: Model) -> Dynamic:
-        return _hf.configure(self.config, model)
-
-    def skeleton(self, model: Model) -> nn.Module:
-        """Build Hugging Face's module with its language-model head. Raises ValueError for another task."""
-        _hf.check_task(model, "causal_lm")
-        return _hf.build(self.hf, self.configure(model))
-
     def ports(self, model: Model, seq_len: int, options: Options = PLAIN, function: str = PREFILL) -> Ports:
         """Return inputs and outputs of prefill or of decode (`_cache.py`), the same for both variants."""
         decode = function == DECODE
         length = 1 if decode else seq_len
-        width = (1, length, _embedding_width(self.configure(model))) if options.embeddings == "out" else None
+        width = None
+        if options.embeddings == "out":
+            config = self.configure(model)
+            width = (1, length, getattr(config, "word_embed_proj_dim", None) or config.hidden_size)
         tokens = [Port("inputs_embeds", width, "float32") if width else Port("input_ids", (1, length), "int32")]
         tokens += [Port(POSITION, (1,), "int32")] if decode else []
         masks = [Port("causal_mask", (1, 1, length, seq_len), "float32"), Port("key_mask", (1, seq_len), "float32")]
@@ -94,37 +86,73 @@ class DecoderFamily:
         logits = Port("logits", (1, positions, model["arch"]["vocab_size"]), "float32")
         return Ports((*tokens, *masks[:count]), (logits,))
 
-    @property
-    def variants(self) -> tuple[Callable[..., nn.Module], Callable[..., nn.Module]]:
-        """Builders of `original` and of `split_einsum`."""
-        return partial(_build, self, build_original), partial(_build, self, build_split_einsum)
+    def original(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+        """Build Hugging Face's module with its own layers."""
+        config, length = self.configure(model), options.padded(seq_len)
+        hf = _hf.build_filled(lambda: self.skeleton(model), state)
+        if self.prepare:
+            self.prepare(hf, length)
+        if options.cache != "none":
+            _hf.tabulate_rotary(hf, length)
+        mask = _hf.make_causal_mask(length, config.num_attention_heads if options.mask == "causal_per_head" else 1)
+        last = seq_len - 1 if options.head == "last" else None
+        module = OriginalDecoder(hf, mask, self.takes_positions, last, self.follow)
+        shape = (1, key_heads(config), length, head_width(config))
+        return self._complete(module, model, seq_len, options, shape)
+
+    def split_einsum(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+        """Build the same function in Neural Engine form, on the same tensors."""
+        config, length = self.configure(model), options.padded(seq_len)
+        last = seq_len - 1 if options.head == "last" else None
+        module = SplitEinsumDecoder(self, config, state, length, options.mask == "causal_const", last)
+        shape = (1, key_heads(config) * head_width(config), 1, length)
+        return self._complete(module, model, seq_len, options, shape)
+
+    def _complete(
+        self, module: nn.Module, model: Model, seq_len: int, options: Options, state_shape: tuple[int, ...]
+    ) -> nn.Module:
+        """Return the module, padded inside and with a cache if the options say so, in eval mode."""
+        prefill = BandPart(module) if options.mask == "band_part" else module
+        prefill = rewrites.rewrite_module(prefill, self.ports(model, seq_len, options), options)
+        if options.cache != "none":
+            layers, length = self.configure(model).num_hidden_layers, options.padded(seq_len)
+            axis = 2 if isinstance(module, OriginalDecoder) else 3
+            prefill = _cache.KeyValueCache(
+                prefill, module, layers, state_shape, axis, length - seq_len, options.cache == "stateful"
+            )
+        return prefill.eval()
+
+    def norm(self, config: Dynamic, read: _ane.Reader, name: str) -> nn.Module:
+        if self.rms:
+            return read.rms_norm(name, self.epsilon(config), self.norm_offset)
+        return read.layer_norm(name, self.epsilon(config))
+
+    def epsilon(self, config: Dynamic) -> float:
+        if self.eps:
+            return self.eps(config)
+        return _first_attribute(config, "layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps")
+
+    def block(self, config: Dynamic, read: _ane.Reader, layer: int, rotary: "Rotaries | None") -> _ane.Layer:
+        scale = self.scale(config, layer) if self.scale else head_width(config) ** -0.5
+        norms = None
+        if self.head_norms:
+            query, key = (_ane.HeadNorm(read[f"{name}.weight"], self.epsilon(config)) for name in self.head_norms)
+            norms = query, key
+        attention = _ane.Attention(
+            *self.attention(config, read), config.num_attention_heads, scale, key_heads(config), norms, rotary
+        )
+        *gate, up, down = (read.conv(name, transposed=self.transposed) for name in self.feed_forward)
+        act = self.activation or _first_attribute(config, "activation_function", "hidden_act")
+        first, second = (self.norm(config, read, name) if name else None for name in self.norms)
+        assert first is not None, "a block has a norm"
+        return _ane.Layer(first, attention, second, _ane.FeedForward(up, down, act, *gate), self.wiring(config))
 
 
-def _embedding_width(config: Dynamic) -> int:
-    return getattr(config, "word_embed_proj_dim", None) or config.hidden_size
+Rotaries = tuple[_ane.Rotary, _ane.Rotary]
 
 
-def _build(
-    family: DecoderFamily,
-    make: Callable[..., nn.Module],
-    model: Model,
-    state: dict[str, Tensor],
-    seq_len: int,
-    options: Options = PLAIN,
-) -> nn.Module:
-    """Build one variant, in eval mode, and pad it inside if the options say so."""
-    length = options.padded(seq_len)
-    inside = replace(options, mask="causal_input") if options.mask == "band_part" else options
-    module = make(family, model, state, length, inside, seq_len - 1 if options.head == "last" else None)
-    whole = _masks.BandPart(module) if options.mask == "band_part" else module
-    whole = rewrites.rewrite_module(whole, family.ports(model, seq_len, options), options)
-    if options.cache != "none":
-        config = family.configure(model)
-        heads, width = key_heads(config), head_width(config)
-        shape, axis = ((1, heads, length, width), 2) if make is build_original else ((1, heads * width, 1, length), 3)
-        kind = _cache.StatefulCache if options.cache == "stateful" else _cache.ExplicitCache
-        whole = kind(whole, module, config.num_hidden_layers, shape, axis, length - seq_len)
-    return whole.eval()
+def _first_attribute(config: Dynamic, *names: str) -> Any:
+    return next(value for name in names if (value := getattr(config, name, None)) is not None)
 
 
 class OriginalDecoder(nn.Module):
@@ -165,26 +193,68 @@ class OriginalDecoder(nn.Module):
         return (output[0],)
 
 
-class SplitEinsumDecoder(nn.Module):
-    """Decoder on (B, C, 1, S). `kinds` are the windows of the layers; layers with the same window share `masks`.
+class BandPart(nn.Module):
+    """A module that computes a causal mask from the tokens' shape and passes it to `inner`.
 
-    A causal mask that is an input comes query by key, as Hugging Face lays it out, and is turned once.
+    band_part is the op into which coremltools 6 turned a triangular mask, at the beginning of programs. The Neural Engine
+    does not run it (more-ane-transformers notes, 4 April 2023: three of four chunks of pythia-2.8b began with it). Today's
+    converter folds a triangle of constants; one of the shape of a value that only a call knows stays in the program.
+    """
+
+    def __init__(self, inner: nn.Module):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, tokens: Tensor, memory: _cache.Memory | None = None) -> tuple[Tensor, ...]:
+        row = (tokens[:1] if tokens.dim() == 2 else tokens[:1, :, 0]).float()[:, None, None, :]  # (1, 1, 1, S)
+        seen = torch.ones_like(row.transpose(2, 3) * row).tril()
+        return self.inner(tokens, (1.0 - seen) * _hf.MASKED, memory=memory)
+
+
+class SplitEinsumDecoder(nn.Module):
+    """Decoder on (B, C, 1, S). `kinds` are the windows of the layers; layers with the same window share masks.
+
+    A causal mask that is an input (without `causal`) comes query by key, as Hugging Face lays it out, and is turned once.
     """
 
     def __init__(
         self,
-        embedding: _ane.Embedding,
-        embedding_norm: nn.Module | None,
-        layers: list[_ane.Layer],
-        kinds: list[int | None],
-        masks: dict[int | None, list[Tensor]],
-        norm: nn.Module | None,
-        head: _ane.Head,
+        family: DecoderFamily,
+        config: Dynamic,
+        state: dict[str, Tensor],
+        seq_len: int,
+        causal: bool,
         last: int | None,
     ):
         super().__init__()
-        self.embedding, self.embedding_norm, self.norm, self.head = embedding, embedding_norm, norm, head
-        self.layers, self.kinds, self.last = nn.ModuleList(layers), kinds, last
+        read = _ane.Reader(state)
+        positions = None
+        if family.positions:
+            positions = read[f"{family.positions}.weight"][family.position_offset :][:seq_len]
+        project = [read.conv(n) if read.get(f"{n}.weight") is not None else None for n in family.project or ()]
+        into, out = project or (None, None)
+        table = read[f"{family.table}.weight"]
+        self.embedding = _ane.Embedding(table, positions, family.embedding_scale(config), into)
+        weight, bias = read.get(f"{family.head}.weight"), read.get(f"{family.head}.bias")
+        self.head = _ane.Head(table if weight is None else weight, bias, out)
+        if weight is None:
+            self.head.tie(self.embedding)
+        final = family.final(config) if callable(family.final) else family.final
+        self.embedding_norm, self.norm = (
+            family.norm(config, read, name) if name else None for name in (family.embedding_norm, final)
+        )
+        rotary = None
+        if family.rotary:
+            cos, sin, turn = family.rotary(config, seq_len)
+            heads, kv_heads = config.num_attention_heads, key_heads(config)
+            each = {count: _ane.Rotary(cos, sin, turn, count) for count in (heads, kv_heads)}
+            rotary = (each[heads], each[kv_heads])
+        indices = range(config.num_hidden_layers)
+        self.layers = nn.ModuleList(
+            [family.block(config, read.under(family.layer.format(i)), i, rotary) for i in indices]
+        )
+        self.kinds, self.last = [family.window(config, i) for i in indices], last
+        masks = {kind: _mask(family, config, seq_len, kind, causal) for kind in set(self.kinds)}
         self.sizes = {kind: len(terms) for kind, terms in masks.items()}
         for kind, terms in masks.items():
             for head_index, term in enumerate(terms):
@@ -207,43 +277,6 @@ class SplitEinsumDecoder(nn.Module):
         return [terms[0] if len(terms) == 1 else terms] if terms else []
 
 
-def build_original(
-    family: DecoderFamily, model: Model, state: dict[str, Tensor], seq_len: int, options: Options, last: int | None
-) -> nn.Module:
-    """Build Hugging Face's module with its own layers."""
-    hf = _hf.build_filled(lambda: family.skeleton(model), state)
-    if family.prepare:
-        family.prepare(hf, seq_len)
-    if options.cache != "none":
-        _hf.tabulate_rotary(hf, seq_len)
-    mask = _masks.make_causal(family.configure(model), seq_len, options.mask)
-    return OriginalDecoder(hf, mask, family.takes_positions, last, family.follow)
-
-
-def build_split_einsum(
-    family: DecoderFamily, model: Model, state: dict[str, Tensor], seq_len: int, options: Options, last: int | None
-) -> nn.Module:
-    """Build the same function in Neural Engine form, on the same tensors."""
-    config, read = family.configure(model), _ane.Reader(state)
-    positions = None
-    if family.positions:
-        positions = read[f"{family.positions}.weight"][family.position_offset :][:seq_len]
-    project = [read.conv(n) if read.get(f"{n}.weight") is not None else None for n in family.project or ()]
-    table = read[f"{family.table}.weight"]
-    into, out = project or (None, None)
-    embedding = _ane.Embedding(table, positions, family.embedding_scale(config), into)
-    weight, bias = read.get(f"{family.head}.weight"), read.get(f"{family.head}.bias")
-    head = _ane.Head(table if weight is None else weight, bias, out)
-    if weight is None:
-        head.tie(embedding)
-    final = family.final(config) if callable(family.final) else family.final
-    norms = [_norm(family, config, read, name) if name else None for name in (family.embedding_norm, final)]
-    layers = _layers(family, config, state, seq_len)
-    kinds = [family.window(config, i) for i in range(config.num_hidden_layers)]
-    masks = {kind: _mask(family, config, seq_len, kind, options.mask == "causal_const") for kind in set(kinds)}
-    return SplitEinsumDecoder(embedding, norms[0], layers, kinds, masks, norms[1], head, last)
-
-
 def _mask(family: DecoderFamily, config: Dynamic, seq_len: int, window: int | None, causal: bool) -> list[Tensor]:
     """Return the masks that are added to the scores, (1, S_key, 1, S_query) each: none, one for all heads, or one a head.
 
@@ -260,49 +293,3 @@ def _mask(family: DecoderFamily, config: Dynamic, seq_len: int, window: int | No
         distances = -back.clamp(min=0).float()
         return [(mask + slope * distances)[None, :, None, :] for slope in family.alibi(config)]
     return [mask[None, :, None, :].contiguous()] if causal or (window or seq_len) < seq_len else []
-
-
-def _layers(family: DecoderFamily, config: Dynamic, state: dict[str, Tensor], seq_len: int) -> list[_ane.Layer]:
-    heads, kv_heads = config.num_attention_heads, key_heads(config)
-    rotary = None
-    if family.rotary:
-        cos, sin, turn = family.rotary(config, seq_len)
-        each = {count: _ane.Rotary(cos, sin, turn, count) for count in (heads, kv_heads)}
-        rotary = (each[heads], each[kv_heads])
-    layers = []
-    for i in range(config.num_hidden_layers):
-        read = _ane.Reader(state, family.layer.format(i))
-        scale = family.scale(config, i) if family.scale else head_width(config) ** -0.5
-        head_norms = None
-        if family.head_norms:
-            query, key = (
-                _ane.HeadNorm(read[f"{name}.weight"], norm_epsilon(family, config)) for name in family.head_norms
-            )
-            head_norms = query, key
-        attention = _ane.Attention(*family.attention(config, read), heads, scale, kv_heads, head_norms, rotary)
-        first = _norm(family, config, read, family.norms[0])
-        second = _norm(family, config, read, family.norms[1]) if family.norms[1] else None
-        layers.append(_ane.Layer(first, attention, second, _feed_forward(family, config, read), family.wiring(config)))
-    return layers
-
-
-def _feed_forward(family: DecoderFamily, config: Dynamic, read: _ane.Reader) -> _ane.FeedForward:
-    *gate, up, down = (read.conv(name, transposed=family.transposed) for name in family.feed_forward)
-    act = family.activation or _first_attribute(config, "activation_function", "hidden_act")
-    return _ane.FeedForward(up, down, act, *gate)
-
-
-def _first_attribute(config: Dynamic, *names: str) -> Any:
-    return next(value for name in names if (value := getattr(config, name, None)) is not None)
-
-
-def _norm(family: DecoderFamily, config: Dynamic, read: _ane.Reader, name: str) -> nn.Module:
-    if family.rms:
-        return read.rms_norm(name, norm_epsilon(family, config), family.norm_offset)
-    return read.layer_norm(name, norm_epsilon(family, config))
-
-
-def norm_epsilon(family: DecoderFamily, config: Dynamic) -> float:
-    if family.eps:
-        return family.eps(config)
-    return _first_attribute(config, "layer_norm_epsilon", "layer_norm_eps", "rms_norm_eps")

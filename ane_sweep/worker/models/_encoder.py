@@ -4,7 +4,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -13,44 +12,32 @@ from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.worker import rewrites
 from ane_sweep.worker.models import _ane, _hf
+from ane_sweep.worker.models._family import Family
 from ane_sweep.worker.models._ports import Port, Ports, hidden_output
+from ane_sweep.worker.models._tower import BlockNames
 from ane_sweep.worker.models._types import Dynamic, Model
 
 
-@dataclass(frozen=True)
-class EncoderFamily:
+@dataclass(frozen=True, kw_only=True)
+class EncoderFamily(Family):
     """The names of a family's tensors and its peculiarities.
 
-    build          model -> Hugging Face's module; raises ValueError for a task that the family does not know
-    config         class of transformers
-    prefix         task -> the prefix of all names below
+    prefix         of all names below where the module has a classifier, which has the names `classifier`: hidden, output
     positions      learned ones, read from row `position_offset` on; `segments` name or None: its row 0 is added
-    attention, feed_forward, norms   names in a block: query, key, value, out; up, down; after either of the two
-    classifier     names of the classifier's hidden and output layer
+    block          names in a block, whose prefix is `layer`, with {} for its index; norms after either of the two
     """
 
-    build: Callable[[Model], nn.Module]
-    config: str
     table: str
     positions: str
     norm: str
     layer: str
-    attention: tuple[str, str, str, str]
-    feed_forward: tuple[str, str]
-    norms: tuple[str, str]
+    block: BlockNames
     eps: Callable[[Dynamic], float]
     activation: str
-    prefix: Callable[[str], str] = lambda task: ""
     segments: str | None = None
     position_offset: Callable[[Dynamic], int] = lambda config: 0
-    classifier: tuple[str, str] | None = None
-
-    def configure(self, model: Model) -> Dynamic:
-        return _hf.configure(self.config, model)
-
-    def skeleton(self, model: Model) -> nn.Module:
-        """Build Hugging Face's module for the model's task, without heads that are not used."""
-        return self.build(model)
+    prefix: str = ""
+    classifier: tuple[str, ...] = ()
 
     def ports(self, model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
         """Return inputs and outputs under these options, the same for both variants."""
@@ -63,22 +50,18 @@ class EncoderFamily:
             return Ports(inputs, (Port("logits", (1, config.num_labels), "float32"),))
         return Ports(inputs, hidden_output(seq_len, config.hidden_size))
 
-    @property
-    def variants(self) -> tuple[Callable[..., nn.Module], Callable[..., nn.Module]]:
-        return partial(_build, self, build_original), partial(_build, self, build_split_einsum)
+    def original(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+        """Build Hugging Face's module with its own layers."""
+        hf = _hf.build_filled(lambda: self.skeleton(model), state)
+        offset, length = self.position_offset(self.configure(model)), options.padded(seq_len)
+        module = OriginalEncoder(hf, length, offset, self.segments is not None)
+        return rewrites.rewrite_module(module, self.ports(model, seq_len, options), options).eval()
 
-
-def _build(
-    family: EncoderFamily,
-    make: Callable[..., nn.Module],
-    model: Model,
-    state: dict[str, Tensor],
-    seq_len: int,
-    options: Options = PLAIN,
-) -> nn.Module:
-    """Build one variant, in eval mode, and pad it inside if the options say so."""
-    module = make(family, model, state, options.padded(seq_len))
-    return rewrites.rewrite_module(module, family.ports(model, seq_len, options), options).eval()
+    def split_einsum(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+        """Build the same function in Neural Engine form, on the same tensors."""
+        classifies = KINDS[model["task"]].leaves == "labels"
+        module = SplitEinsumEncoder(self, self.configure(model), state, options.padded(seq_len), classifies)
+        return rewrites.rewrite_module(module, self.ports(model, seq_len, options), options).eval()
 
 
 class OriginalEncoder(nn.Module):
@@ -104,14 +87,24 @@ class OriginalEncoder(nn.Module):
 
 
 class SplitEinsumEncoder(nn.Module):
-    """Post-norm encoder on (B, C, 1, S); with `heads`, a classifier on its first position."""
+    """Post-norm encoder on (B, C, 1, S), with a classifier on its first position if it `classifies`."""
 
     def __init__(
-        self, embedding: _ane.Embedding, norm: _ane.LayerNorm, layers: list[_ane.Layer], heads: list[_ane.Conv1x1]
+        self, family: EncoderFamily, config: Dynamic, state: dict[str, Tensor], seq_len: int, classifies: bool
     ):
         super().__init__()
-        self.embedding, self.norm = embedding, norm
-        self.layers, self.heads = nn.ModuleList(layers), nn.ModuleList(heads)
+        read = _ane.Reader(state, family.prefix if classifies else "")
+        positions = read[f"{family.positions}.weight"][family.position_offset(config) :][:seq_len]
+        if family.segments:
+            positions = positions + read[f"{family.segments}.weight"][0]
+        eps, act = family.eps(config), getattr(config, family.activation)
+        self.embedding = _ane.Embedding(read[f"{family.table}.weight"], positions)
+        self.norm = read.layer_norm(family.norm, eps)
+        blocks = [read.under(family.layer.format(i)) for i in range(config.num_hidden_layers)]
+        self.layers = nn.ModuleList(
+            [family.block.layer(block, config.num_attention_heads, eps, act, "post") for block in blocks]
+        )
+        self.heads = nn.ModuleList([_ane.Reader(state).conv(name) for name in family.classifier if classifies])
 
     def forward(self, tokens: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
         x = self.norm(self.embedding(tokens))
@@ -123,36 +116,3 @@ class SplitEinsumEncoder(nn.Module):
             return (_ane.to_sequence(x),)
         hidden, labels = self.heads
         return (labels(torch.relu(hidden(x[:, :, :, 0:1]))).squeeze(3).squeeze(2),)
-
-
-def build_original(family: EncoderFamily, model: Model, state: dict[str, Tensor], seq_len: int) -> nn.Module:
-    """Build Hugging Face's module with its own layers."""
-    offset = family.position_offset(family.configure(model))
-    return OriginalEncoder(
-        _hf.build_filled(lambda: family.skeleton(model), state), seq_len, offset, family.segments is not None
-    )
-
-
-def build_split_einsum(family: EncoderFamily, model: Model, state: dict[str, Tensor], seq_len: int) -> nn.Module:
-    """Build the same function in Neural Engine form, on the same tensors."""
-    config = family.configure(model)
-    read = _ane.Reader(state, family.prefix(model["task"]))
-    positions = read[f"{family.positions}.weight"][family.position_offset(config) :][:seq_len]
-    if family.segments:
-        positions = positions + read[f"{family.segments}.weight"][0]
-    embedding = _ane.Embedding(read[f"{family.table}.weight"], positions)
-    layers = [_layer(family, config, read.under(family.layer.format(i))) for i in range(config.num_hidden_layers)]
-    heads = [
-        _ane.Reader(state).conv(name) for name in family.classifier or () if KINDS[model["task"]].leaves == "labels"
-    ]
-    return SplitEinsumEncoder(embedding, read.layer_norm(family.norm, family.eps(config)), layers, heads)
-
-
-def _layer(family: EncoderFamily, config: Dynamic, read: _ane.Reader) -> _ane.Layer:
-    query, key, value, out = (read.conv(name) for name in family.attention)
-    scale = (config.hidden_size // config.num_attention_heads) ** -0.5
-    up, down = (read.conv(name) for name in family.feed_forward)
-    first, second = (read.layer_norm(name, family.eps(config)) for name in family.norms)
-    attention = _ane.Attention(query, key, value, out, config.num_attention_heads, scale)
-    feed_forward = _ane.FeedForward(up, down, getattr(config, family.activation))
-    return _ane.Layer(first, attention, second, feed_forward, "post")

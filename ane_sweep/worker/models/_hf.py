@@ -7,42 +7,13 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from ane_sweep.worker.models._types import Dynamic, Model
+from ane_sweep.worker.models._types import Dynamic
 
 # The largest negative value that fp16 holds exactly in a mask that is *added* to attention scores: the sum
 # with any score below 5e4 does not overflow, and exp(-1e4) is 0 in fp16 and fp32.
 MASKED = -1e4
 
-# Attention as the plain matmul-softmax-matmul that transformers calls "eager". "sdpa" gives a fused op whose lowering
-# changes with the target OS (one op from iOS18 on, a decomposition below), which would make the target axis
-# change the graph; eager converts to the same ops everywhere.
-ATTENTION = "eager"
-
-
 M = TypeVar("M", bound=nn.Module)
-
-
-def check_task(model: Model, *tasks: str) -> None:
-    """Raise ValueError if the family does not build the model's task."""
-    if model["task"] not in tasks:
-        known = f"task {tasks[0]!r}" if len(tasks) == 1 else f"tasks {', '.join(tasks)}"
-        raise ValueError(f"family {model['family']} knows the {known}, not {model['task']!r}")
-
-
-def configure(name: str, model: Model) -> Dynamic:
-    """Return transformers' configuration `name` for the model's architecture."""
-    import transformers
-
-    config: Dynamic = getattr(transformers, name)(**model["arch"], attn_implementation=ATTENTION)
-    return config
-
-
-def build(name: str, config: Dynamic, **options: bool) -> nn.Module:
-    """Return transformers' module `name`."""
-    import transformers
-
-    module: nn.Module = getattr(transformers, name)(config, **options)
-    return module
 
 
 def build_on_meta(build: Callable[[], M]) -> M:
@@ -63,10 +34,9 @@ def build_filled(build: Callable[[], M], state: dict[str, torch.Tensor]) -> M:
     return module.eval().requires_grad_(False)
 
 
-def tie_weights(module: Dynamic) -> None:
-    """Let parameters that are tied in this architecture share one tensor. A plain torch module ties none."""
-    if hasattr(module, "tie_weights"):
-        module.tie_weights()
+def tie_weights(module: nn.Module) -> None:
+    """Let parameters that are tied in this architecture share one tensor; a module that is not of transformers has none."""
+    getattr(module, "tie_weights", lambda: None)()
 
 
 def make_additive_mask(attention_mask: torch.Tensor) -> torch.Tensor:
@@ -78,9 +48,9 @@ def make_additive_mask(attention_mask: torch.Tensor) -> torch.Tensor:
     return ((1.0 - attention_mask) * MASKED)[:, None, None, :]
 
 
-def make_causal_mask(seq_len: int) -> torch.Tensor:
-    """Return the mask (1,1,S,S), query by key: MASKED above the diagonal, 0 elsewhere."""
-    return torch.full((seq_len, seq_len), MASKED).triu(1)[None, None]
+def make_causal_mask(seq_len: int, heads: int = 1) -> torch.Tensor:
+    """Return the mask (1,heads,S,S), query by key: MASKED above the diagonal, 0 elsewhere."""
+    return torch.full((seq_len, seq_len), MASKED).triu(1).repeat(1, heads, 1, 1)
 
 
 class RotaryTable(nn.Module):

@@ -61,7 +61,8 @@ class Lazy(Tensor):
             return compute()
         if func._schema.is_mutable:
             raise NotImplementedError(f"{func} changes a tensor whose numbers are not there yet")
-        looks = func(*tree_map(_to_meta, args), **tree_map(_to_meta, _move_to_meta(named)))
+        moved = named | {"device": torch.device("meta")} if named.get("device") is not None else named
+        looks = func(*tree_map(_to_meta, args), **tree_map(_to_meta, moved))
         if isinstance(looks, Tensor):
             return cls(looks, compute)
         if isinstance(looks, (list, tuple)):
@@ -77,10 +78,6 @@ def _to_meta(value: object) -> object:
     if isinstance(value, Lazy):
         return value.meta
     return value.to("meta") if isinstance(value, Tensor) else value
-
-
-def _move_to_meta(named: dict[str, object]) -> dict[str, object]:
-    return named | {"device": torch.device("meta")} if named.get("device") is not None else named
 
 
 def materialise(tensor: Tensor) -> Tensor:

@@ -54,10 +54,5 @@ class Ports:
         return Ports(*wider)
 
 
-def encoder_inputs(seq_len: int) -> tuple[Port, ...]:
-    """Return the ports input_ids (1,S) and attention_mask (1,S): 1 for a real token, 0 for padding."""
-    return Port("input_ids", (1, seq_len), "int32"), Port("attention_mask", (1, seq_len), "float32")
-
-
 def hidden_output(seq_len: int, width: int) -> tuple[Port, ...]:
     return (Port("last_hidden_state", (1, seq_len, width), "float32"),)

@@ -9,24 +9,39 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ane_sweep.worker.models import _ane
+from ane_sweep.bridge.building import PLAIN, Options
+from ane_sweep.worker.models import _ane, _hf
+from ane_sweep.worker.models._family import Family
+from ane_sweep.worker.models._types import Model
 
 
 @dataclass(frozen=True)
 class BlockNames:
-    """The names of a block's tensors: query, key, value, out; up, down; the norm before either of the two."""
+    """The names of a block's tensors: query, key, value, out; up, down; the norm of either of the two."""
 
     attention: tuple[str, str, str, str]
     feed_forward: tuple[str, str]
     norms: tuple[str, str]
 
-    def layer(self, read: _ane.Reader, heads: int, eps: float, activation: str) -> _ane.Layer:
+    def layer(self, read: _ane.Reader, heads: int, eps: float, activation: str, wiring: str = "pre") -> _ane.Layer:
         query, key, value, out = (read.conv(name) for name in self.attention)
         up, down = (read.conv(name) for name in self.feed_forward)
         first, second = (read.layer_norm(name, eps) for name in self.norms)
         scale = (query.weight.shape[0] // heads) ** -0.5
         feed_forward = _ane.FeedForward(up, down, activation)
-        return _ane.Layer(first, _ane.Attention(query, key, value, out, heads, scale), second, feed_forward, "pre")
+        return _ane.Layer(first, _ane.Attention(query, key, value, out, heads, scale), second, feed_forward, wiring)
+
+
+class TowerFamily(Family):
+    """A family of modules with one input and one output, of sizes that the architecture gives."""
+
+    def original(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+        """Build Hugging Face's module with its own layers; a tower of texts is given the causal mask ready."""
+        ports = self.ports(model, seq_len)
+        (source,), (output,) = ports.inputs, ports.outputs
+        mask = _hf.make_causal_mask(source.shape[1]) if source.dtype == "int32" else None
+        hf = _hf.build_filled(lambda: self.skeleton(model), state)
+        return OriginalTower(hf, source.name, output.name, mask).eval()
 
 
 class OriginalTower(nn.Module):

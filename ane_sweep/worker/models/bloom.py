@@ -7,8 +7,6 @@ from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _layouts
 from ane_sweep.worker.models._types import Dynamic
 
-IGNORED = ()
-
 
 def _slopes(config: Dynamic) -> torch.Tensor:
     """Return one slope a head, (heads,): powers of 2^(-8/n) for n heads, n a power of 2; further heads take 2n's odd powers.
@@ -53,8 +51,8 @@ def _prepare(hf: nn.Module, seq_len: int) -> None:
 
 
 FAMILY = _decoder.DecoderFamily(
-    hf="BloomForCausalLM",
     config="BloomConfig",
+    builds={"causal_lm": "BloomForCausalLM"},
     table="transformer.word_embeddings",
     embedding_norm="transformer.word_embeddings_layernorm",
     layer="transformer.h.{}.",
@@ -74,5 +72,3 @@ SERVES = Serves(
     longest=None,
     otherwise=2048,
 )
-skeleton, ports = FAMILY.skeleton, FAMILY.ports
-VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

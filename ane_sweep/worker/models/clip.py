@@ -12,18 +12,6 @@ from ane_sweep.worker.models import _ane, _hf, _tower
 from ane_sweep.worker.models._ports import Port, Ports, Seeded
 from ane_sweep.worker.models._types import Dynamic, Model
 
-# The other tower, the projections between the two, and position counters of old checkpoints.
-IGNORED = (r"(text|vision)_model\.", r"(text|visual)_projection\.", r"logit_scale$")
-SERVES = Serves(
-    architectures={"CLIPVisionModelWithProjection": "image_encoder", "CLIPTextModelWithProjection": "text_encoder"},
-    model_types=("clip", "clip_vision_model", "clip_text_model"),
-    layers="num_hidden_layers",
-    longest="max_position_embeddings",
-    parts={"image_encoder": "vision_config", "text_encoder": "text_config"},
-    several={
-        "CLIPModel": "CLIPModel holds two towers; model=clip-image,clip-text weights={name} takes both, each a program of its own"
-    },
-)
 PIXELS = Seeded(-1.79, 2.14)  # black of the reddest and white of the bluest channel, as the processor scales them
 NAMES = _tower.BlockNames(
     attention=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj"),
@@ -31,48 +19,6 @@ NAMES = _tower.BlockNames(
     norms=("layer_norm1", "layer_norm2"),
 )
 _HIGHEST_ID = 2  # a wrong eos_token_id of old files: their texts end with the highest id
-
-
-def _config(model: Model) -> Dynamic:
-    """Return the configuration of the task's tower, with the width of the common space, which stands beside the towers."""
-    _hf.check_task(model, "image_encoder", "text_encoder")
-    both = _hf.configure("CLIPConfig", model)
-    config = both.text_config if _is_text(model) else both.vision_config
-    config.projection_dim = both.projection_dim
-    return config
-
-
-def _is_text(model: Model) -> bool:
-    return bool(KINDS[model["task"]].reads)
-
-
-def skeleton(model: Model) -> nn.Module:
-    """Build Hugging Face's module of the tower, with its projection."""
-    config = _config(model)
-    return _hf.build(f"CLIP{'Text' if _is_text(model) else 'Vision'}ModelWithProjection", config)
-
-
-def ports(model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
-    config = _config(model)
-    if _is_text(model):
-        ids = Port("input_ids", (1, config.max_position_embeddings), "int32", last=_end(config))
-        return Ports((ids,), (Port("text_embeds", (1, config.projection_dim), "float32"),))
-    shape = (1, config.num_channels, config.image_size, config.image_size)
-    pixels = Port("pixel_values", shape, "float32", seeded=PIXELS)
-    return Ports((pixels,), (Port("image_embeds", (1, config.projection_dim), "float32"),))
-
-
-def _end(config: Dynamic) -> int:
-    """Return the id with which a text ends."""
-    return config.vocab_size - 1 if config.eos_token_id == _HIGHEST_ID else config.eos_token_id
-
-
-def original(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    """Build Hugging Face's module, which is given the causal mask ready."""
-    (source,), (output,) = ports(model, seq_len).inputs, ports(model, seq_len).outputs
-    mask = _hf.make_causal_mask(source.shape[1]) if _is_text(model) else None
-    hf = _hf.build_filled(lambda: skeleton(model), state)
-    return _tower.OriginalTower(hf, source.name, output.name, mask).eval()
 
 
 class TextTower(_tower.Tower):
@@ -98,24 +44,61 @@ class TextTower(_tower.Tower):
         return x.index_select(3, ends.argmax(dim=-1))
 
 
-def split_einsum(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    """Build the same function in Neural Engine form, on the same tensors."""
-    config, is_text = _config(model), _is_text(model)
-    read = _ane.Reader(state, "text_model." if is_text else "vision_model.")
-    heads, eps, act = config.num_attention_heads, config.layer_norm_eps, config.hidden_act
-    layers = [NAMES.layer(read.under(f"encoder.layers.{i}."), heads, eps, act) for i in range(config.num_hidden_layers)]
-    head = _ane.Reader(state).conv("text_projection" if is_text else "visual_projection")
-    positions = read["embeddings.position_embedding.weight"]
-    if is_text:
-        table = _ane.Embedding(read["embeddings.token_embedding.weight"], positions)
-        norm = read.layer_norm("final_layer_norm", eps)
-        count = config.max_position_embeddings
-        return TextTower(table, layers, norm, head, count, config.eos_token_id).eval()
-    patches = _tower.Patches(
-        read["embeddings.patch_embedding.weight"], None, read["embeddings.class_embedding"], positions
-    )
-    embedding = nn.Sequential(patches, read.layer_norm("pre_layrnorm", eps))
-    return _tower.Tower(embedding, layers, read.layer_norm("post_layernorm", eps), head).eval()
+class Clip(_tower.TowerFamily):
+    def configure(self, model: Model) -> Dynamic:
+        """Return the configuration of the task's tower, with the width of the common space, which stands beside the towers."""
+        both = super().configure(model)
+        config = both.text_config if _is_text(model) else both.vision_config
+        config.projection_dim = both.projection_dim
+        return config
+
+    def ports(self, model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
+        config = self.configure(model)
+        if _is_text(model):
+            end = config.vocab_size - 1 if config.eos_token_id == _HIGHEST_ID else config.eos_token_id
+            ids = Port("input_ids", (1, config.max_position_embeddings), "int32", last=end)
+            return Ports((ids,), (Port("text_embeds", (1, config.projection_dim), "float32"),))
+        shape = (1, config.num_channels, config.image_size, config.image_size)
+        pixels = Port("pixel_values", shape, "float32", seeded=PIXELS)
+        return Ports((pixels,), (Port("image_embeds", (1, config.projection_dim), "float32"),))
+
+    def split_einsum(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+        """Build the same function in Neural Engine form, on the same tensors."""
+        config, is_text = self.configure(model), _is_text(model)
+        read = _ane.Reader(state, "text_model." if is_text else "vision_model.")
+        heads, eps, act = config.num_attention_heads, config.layer_norm_eps, config.hidden_act
+        layers = [
+            NAMES.layer(read.under(f"encoder.layers.{i}."), heads, eps, act) for i in range(config.num_hidden_layers)
+        ]
+        head = _ane.Reader(state).conv("text_projection" if is_text else "visual_projection")
+        positions = read["embeddings.position_embedding.weight"]
+        if is_text:
+            table = _ane.Embedding(read["embeddings.token_embedding.weight"], positions)
+            norm = read.layer_norm("final_layer_norm", eps)
+            count = config.max_position_embeddings
+            return TextTower(table, layers, norm, head, count, config.eos_token_id).eval()
+        patches = _tower.Patches(
+            read["embeddings.patch_embedding.weight"], None, read["embeddings.class_embedding"], positions
+        )
+        embedding = nn.Sequential(patches, read.layer_norm("pre_layrnorm", eps))
+        return _tower.Tower(embedding, layers, read.layer_norm("post_layernorm", eps), head).eval()
 
 
-VARIANTS = {"original": original, "split_einsum": split_einsum}
+def _is_text(model: Model) -> bool:
+    return bool(KINDS[model["task"]].reads)
+
+
+FAMILY = Clip(
+    config="CLIPConfig",
+    builds={"image_encoder": "CLIPVisionModelWithProjection", "text_encoder": "CLIPTextModelWithProjection"},
+    # The other tower, the projections between the two, and position counters of old checkpoints.
+    ignored=(r"(text|vision)_model\.", r"(text|visual)_projection\.", r"logit_scale$"),
+)
+SERVES = Serves(
+    architectures={"CLIPVisionModelWithProjection": "image_encoder", "CLIPTextModelWithProjection": "text_encoder"},
+    model_types=("clip", "clip_vision_model", "clip_text_model"),
+    parts={"image_encoder": "vision_config", "text_encoder": "text_config"},
+    several={
+        "CLIPModel": "CLIPModel holds two towers; model=clip-image,clip-text weights={name} takes both, each a program of its own"
+    },
+)

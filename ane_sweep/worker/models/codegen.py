@@ -1,12 +1,12 @@
 """CodeGen: GPT-J's shape. One norm for attention and feed-forward side by side, neighbouring channels rotated."""
 
+from dataclasses import replace
+
 import torch
 
 from ane_sweep.bridge.families import Serves
-from ane_sweep.worker.models import _ane, _decoder, _layouts
+from ane_sweep.worker.models import _ane, _layouts, gptj
 from ane_sweep.worker.models._types import Dynamic
-
-IGNORED = (r"(transformer\.)?h\.\d+\.attn\.causal_mask$",)
 
 _SHARDS = 4  # the fused projection is stored as four shards (a trace of the training hardware), each query, value, key
 
@@ -17,17 +17,12 @@ def _attention(config: Dynamic, read: _ane.Reader) -> _layouts.Convs:
     return query, key, value, read.conv("attn.out_proj")
 
 
-FAMILY = _decoder.DecoderFamily(
-    hf="CodeGenForCausalLM",
+FAMILY = replace(
+    gptj.FAMILY,
     config="CodeGenConfig",
-    table="transformer.wte",
-    layer="transformer.h.{}.",
-    norms=("ln_1", None),
+    builds={"causal_lm": "CodeGenForCausalLM"},
+    ignored=(r"(transformer\.)?h\.\d+\.attn\.causal_mask$",),
     attention=_attention,
-    feed_forward=("mlp.fc_in", "mlp.fc_out"),
-    final="transformer.ln_f",
-    wiring=lambda config: "parallel",
-    rotary=_layouts.rotary_pairs,
 )
 SERVES = Serves(
     architectures={"CodeGenForCausalLM": "causal_lm"},
@@ -36,5 +31,3 @@ SERVES = Serves(
     longest="n_positions",
     tied=False,
 )
-skeleton, ports = FAMILY.skeleton, FAMILY.ports
-VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

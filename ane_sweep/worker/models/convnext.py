@@ -9,43 +9,12 @@ from torch import Tensor, nn
 
 from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.bridge.families import Serves
-from ane_sweep.worker.models import _ane, _hf, _tower
+from ane_sweep.worker.models import _ane, _tower
 from ane_sweep.worker.models._ports import Port, Ports, Seeded
 from ane_sweep.worker.models._types import Dynamic, Model
 
-IGNORED = ()
-SERVES = Serves(
-    architectures={"ConvNextForImageClassification": "image_classifier"},
-    model_types=("convnext",),
-    layers="depths",
-    longest=None,
-    per_layer=1,
-)
 PIXELS = Seeded(-2.11, 2.64)  # black and white, as the processor scales them with ImageNet's mean and deviation
 _EPS = 1e-6  # a literal in Hugging Face's module, but for the last norm
-
-
-def _config(model: Model) -> Dynamic:
-    _hf.check_task(model, "image_classifier")
-    return _hf.configure("ConvNextConfig", model)
-
-
-def skeleton(model: Model) -> nn.Module:
-    """Build Hugging Face's ConvNextForImageClassification."""
-    return _hf.build("ConvNextForImageClassification", _config(model))
-
-
-def ports(model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
-    config = _config(model)
-    pixels = Port(
-        "pixel_values", (1, config.num_channels, config.image_size, config.image_size), "float32", seeded=PIXELS
-    )
-    return Ports((pixels,), (Port("logits", (1, config.num_labels), "float32"),))
-
-
-def original(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    """Build Hugging Face's module with its own layers."""
-    return _tower.OriginalTower(_hf.build_filled(lambda: skeleton(model), state), "pixel_values", "logits").eval()
 
 
 class ConvNextConv(nn.Module):
@@ -81,27 +50,41 @@ class ConvNextBlock(nn.Module):
 class SplitEinsumConvNext(nn.Module):
     """ConvNeXt on (1, C, H, W), with the classifier on the mean of all positions."""
 
-    def __init__(self, body: list[nn.Module], norm: nn.Module, head: nn.Module):
+    def __init__(self, config: Dynamic, state: dict[str, Tensor]):
         super().__init__()
-        self.body, self.norm, self.head = nn.Sequential(*body), norm, head
+        read = _ane.Reader(state, "convnext.")
+        stem = read.under("embeddings.")
+        body: list[nn.Module] = [ConvNextConv(stem, "patch_embeddings"), stem.layer_norm("layernorm", _EPS)]
+        for number, depth in enumerate(config.depths):
+            stage = read.under(f"encoder.stages.{number}.")
+            if number:  # the first stage follows the stem without downsampling
+                body += [stage.layer_norm("downsampling_layer.0", _EPS), ConvNextConv(stage, "downsampling_layer.1")]
+            body += [ConvNextBlock(stage.under(f"layers.{i}."), config.hidden_act) for i in range(depth)]
+        self.body, self.norm = nn.Sequential(*body), read.layer_norm("layernorm", config.layer_norm_eps)
+        self.head = _ane.Reader(state).conv("classifier")
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, ...]:
         x = self.body(pixels).mean(dim=(2, 3), keepdim=True)
         return (self.head(self.norm(x)).squeeze(3).squeeze(2),)
 
 
-def split_einsum(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    """Build the same function, channels-first throughout."""
-    config, read = _config(model), _ane.Reader(state, "convnext.")
-    stem = read.under("embeddings.")
-    body: list[nn.Module] = [ConvNextConv(stem, "patch_embeddings"), stem.layer_norm("layernorm", _EPS)]
-    for number, depth in enumerate(config.depths):
-        stage = read.under(f"encoder.stages.{number}.")
-        if number:  # the first stage follows the stem without downsampling
-            body += [stage.layer_norm("downsampling_layer.0", _EPS), ConvNextConv(stage, "downsampling_layer.1")]
-        body += [ConvNextBlock(stage.under(f"layers.{i}."), config.hidden_act) for i in range(depth)]
-    norm = read.layer_norm("layernorm", config.layer_norm_eps)
-    return SplitEinsumConvNext(body, norm, _ane.Reader(state).conv("classifier")).eval()
+class ConvNext(_tower.TowerFamily):
+    def ports(self, model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
+        config = self.configure(model)
+        shape = (1, config.num_channels, config.image_size, config.image_size)
+        pixels = Port("pixel_values", shape, "float32", seeded=PIXELS)
+        return Ports((pixels,), (Port("logits", (1, config.num_labels), "float32"),))
+
+    def split_einsum(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+        """Build the same function, channels-first throughout."""
+        return SplitEinsumConvNext(self.configure(model), state).eval()
 
 
-VARIANTS = {"original": original, "split_einsum": split_einsum}
+FAMILY = ConvNext(config="ConvNextConfig", builds={"image_classifier": "ConvNextForImageClassification"})
+SERVES = Serves(
+    architectures={"ConvNextForImageClassification": "image_classifier"},
+    model_types=("convnext",),
+    layers="depths",
+    longest=None,
+    per_layer=1,
+)

@@ -4,9 +4,6 @@ from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _layouts
 from ane_sweep.worker.models._types import Dynamic
 
-# The causal mask and its fill value, which old checkpoints carry as tensors.
-IGNORED = (r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)$",)
-
 
 def _scale(config: Dynamic, layer: int) -> float:
     scale = (config.n_embd // config.n_head) ** -0.5 if config.scale_attn_weights else 1.0
@@ -14,8 +11,10 @@ def _scale(config: Dynamic, layer: int) -> float:
 
 
 FAMILY = _decoder.DecoderFamily(
-    hf="GPT2LMHeadModel",
     config="GPT2Config",
+    builds={"causal_lm": "GPT2LMHeadModel"},
+    # The causal mask and its fill value, which old checkpoints carry as tensors.
+    ignored=(r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)$",),
     table="transformer.wte",
     positions="transformer.wpe",
     layer="transformer.h.{}.",
@@ -32,5 +31,3 @@ SERVES = Serves(
     layers="n_layer",
     longest="n_positions",
 )
-skeleton, ports = FAMILY.skeleton, FAMILY.ports
-VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

@@ -1,10 +1,10 @@
 """GPT-BigCode (santacoder): GPT-2 with linear layers and, mostly, one key and value head for all query heads."""
 
-from ane_sweep.bridge.families import Serves
-from ane_sweep.worker.models import _ane, _decoder, _layouts
-from ane_sweep.worker.models._types import Dynamic
+from dataclasses import replace
 
-IGNORED = (r"(transformer\.)?(h\.\d+\.attn\.)?(bias|masked_bias)$",)
+from ane_sweep.bridge.families import Serves
+from ane_sweep.worker.models import _ane, _layouts, gpt2
+from ane_sweep.worker.models._types import Dynamic
 
 
 def _attention(config: Dynamic, read: _ane.Reader) -> _layouts.Convs:
@@ -12,16 +12,13 @@ def _attention(config: Dynamic, read: _ane.Reader) -> _layouts.Convs:
     return layout("attn.c_attn", "attn.c_proj")(config, read)
 
 
-FAMILY = _decoder.DecoderFamily(
-    hf="GPTBigCodeForCausalLM",
+FAMILY = replace(
+    gpt2.FAMILY,
     config="GPTBigCodeConfig",
-    table="transformer.wte",
-    positions="transformer.wpe",
-    layer="transformer.h.{}.",
-    norms=("ln_1", "ln_2"),
+    builds={"causal_lm": "GPTBigCodeForCausalLM"},
+    ignored=(r"(transformer\.)?(h\.\d+\.attn\.)?(bias|masked_bias)$",),
     attention=_attention,
-    feed_forward=("mlp.c_fc", "mlp.c_proj"),
-    final="transformer.ln_f",
+    transposed=False,
     scale=lambda config, layer: _layouts.head_width(config) ** -0.5 if config.scale_attn_weights else 1.0,
 )
 SERVES = Serves(
@@ -30,5 +27,3 @@ SERVES = Serves(
     layers="n_layer",
     longest="n_positions",
 )
-skeleton, ports = FAMILY.skeleton, FAMILY.ports
-VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

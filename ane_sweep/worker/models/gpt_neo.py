@@ -1,13 +1,13 @@
-"""GPT-Neo: every other layer looks back on 256 tokens alone; scores are not scaled."""
+"""GPT-Neo: GPT-2 with linear layers; every other layer looks back on 256 tokens alone; scores are not scaled."""
+
+from dataclasses import replace
 
 from torch import Tensor
 
 from ane_sweep.bridge.families import Serves
-from ane_sweep.worker.models import _decoder, _layouts
+from ane_sweep.worker.models import _layouts, gpt2
 from ane_sweep.worker.models._cache import Memory
 from ane_sweep.worker.models._types import Dynamic
-
-IGNORED = (r"(transformer\.)?h\.\d+\.attn\.attention\.(bias|masked_bias)$",)
 
 
 def _finite_masks(hf: Dynamic, seq_len: int) -> None:
@@ -50,26 +50,16 @@ def _set_windows(hf: Dynamic, memory: Memory) -> None:
         owner.bias = _Rows(memory.row(owner.window, 2) > 0)
 
 
-FAMILY = _decoder.DecoderFamily(
-    hf="GPTNeoForCausalLM",
+FAMILY = replace(
+    gpt2.FAMILY,
     config="GPTNeoConfig",
-    table="transformer.wte",
-    positions="transformer.wpe",
-    layer="transformer.h.{}.",
-    norms=("ln_1", "ln_2"),
+    builds={"causal_lm": "GPTNeoForCausalLM"},
+    ignored=(r"(transformer\.)?h\.\d+\.attn\.attention\.(bias|masked_bias)$",),
     attention=_layouts.separate_projections(*(f"attn.attention.{name}_proj" for name in ("q", "k", "v", "out"))),
-    feed_forward=("mlp.c_fc", "mlp.c_proj"),
-    final="transformer.ln_f",
+    transposed=False,
     window=lambda config, layer: config.window_size if config.attention_layers[layer] == "local" else None,
     scale=lambda config, layer: 1.0,
     prepare=_finite_masks,
     follow=_set_windows,
 )
-SERVES = Serves(
-    architectures={"GPTNeoForCausalLM": "causal_lm"},
-    model_types=("gpt_neo",),
-    layers="num_layers",
-    longest="max_position_embeddings",
-)
-skeleton, ports = FAMILY.skeleton, FAMILY.ports
-VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}
+SERVES = Serves(architectures={"GPTNeoForCausalLM": "causal_lm"}, model_types=("gpt_neo",), layers="num_layers")

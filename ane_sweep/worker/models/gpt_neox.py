@@ -3,13 +3,11 @@
 from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _layouts
 
-IGNORED = (r"(gpt_neox\.)?layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)$",)
-
-RENAMED = ((r"^embed_out\.", "lm_head."),)  # the name in checkpoints, and in transformers 5
-
 FAMILY = _decoder.DecoderFamily(
-    hf="GPTNeoXForCausalLM",
     config="GPTNeoXConfig",
+    builds={"causal_lm": "GPTNeoXForCausalLM"},
+    ignored=(r"(gpt_neox\.)?layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)$",),
+    renamed=((r"^embed_out\.", "lm_head."),),  # the name in checkpoints, and in transformers 5
     table="gpt_neox.embed_in",
     layer="gpt_neox.layers.{}.",
     norms=("input_layernorm", "post_attention_layernorm"),
@@ -19,12 +17,4 @@ FAMILY = _decoder.DecoderFamily(
     wiring=lambda config: "parallel" if config.use_parallel_residual else "pre",
     rotary=_layouts.rotary_halves,
 )
-SERVES = Serves(
-    architectures={"GPTNeoXForCausalLM": "causal_lm"},
-    model_types=("gpt_neox",),
-    layers="num_hidden_layers",
-    longest="max_position_embeddings",
-    tied=False,
-)
-skeleton, ports = FAMILY.skeleton, FAMILY.ports
-VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}
+SERVES = Serves(architectures={"GPTNeoXForCausalLM": "causal_lm"}, model_types=("gpt_neox",), tied=False)

@@ -3,11 +3,10 @@
 from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _layouts
 
-IGNORED = (r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)$",)
-
 FAMILY = _decoder.DecoderFamily(
-    hf="GPTJForCausalLM",
     config="GPTJConfig",
+    builds={"causal_lm": "GPTJForCausalLM"},
+    ignored=(r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)$",),
     table="transformer.wte",
     layer="transformer.h.{}.",
     norms=("ln_1", None),
@@ -24,5 +23,3 @@ SERVES = Serves(
     longest="n_positions",
     tied=False,
 )
-skeleton, ports = FAMILY.skeleton, FAMILY.ports
-VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

@@ -80,7 +80,7 @@ class LadderNet(nn.Module):
 
     blocks: LadderWeights
 
-    def __init__(self, model: Model, state: dict[str, Tensor]):
+    def __init__(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN):
         super().__init__()
         self.blocks = _hf.build_filled(lambda: LadderWeights(model["arch"]), state)
         self.count = model["arch"]["nb_attention_heads"]
@@ -153,8 +153,8 @@ class OriginalLadder(LadderNet):
 class SplitEinsumLadder(LadderNet):
     """The variant with hidden states (B, C, 1, S), head by head."""
 
-    def __init__(self, model: Model, state: dict[str, Tensor]):
-        super().__init__(model, state)
+    def __init__(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN):
+        super().__init__(model, state, seq_len, options)
         for owner in self.blocks.modules():
             if isinstance(norm := getattr(owner, "norm", None), nn.LayerNorm):
                 owner.register_module("norm", _ane.LayerNorm(norm.weight, norm.bias, EPS))
@@ -180,12 +180,4 @@ class SplitEinsumLadder(LadderNet):
         return torch.einsum("bkhq,bchk->bchq", scores.softmax(dim=1), v)
 
 
-def _original(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    return OriginalLadder(model, state).eval()
-
-
-def _split_einsum(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    return SplitEinsumLadder(model, state).eval()
-
-
-VARIANTS = {"original": _original, "split_einsum": _split_einsum}
+VARIANTS = {"original": OriginalLadder, "split_einsum": SplitEinsumLadder}

@@ -20,11 +20,10 @@ import torch
 from torch import nn
 
 from ane_sweep.bridge import shapes
-from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.errors import ConfigError, StageError
-from ane_sweep.worker.models import _own, _own_weights
+from ane_sweep.worker.models import _own
 from ane_sweep.worker.models._ports import Port, Ports
-from ane_sweep.worker.models._types import Model, OwnArch, WeightsWish
+from ane_sweep.worker.models._types import OwnArch, WeightsWish
 
 _DTYPES = {"float32": torch.float32, "int32": torch.int32, "int64": torch.int64, "bool": torch.bool}
 
@@ -88,7 +87,7 @@ def build_given(params: dict[str, Any], inputs: dict[str, Path]) -> OwnModule:
     module = OwnModule(inner, _find_inputs(arch, inner, example), arch["path"]).eval()
     _run_once(module, example if arch["inputs"] is None else None)
     if params["weights"]["kind"] == "random":
-        _own_weights.set_norm_statistics(inner, lambda: module(*module.example))
+        _own.set_norm_statistics(inner, lambda: module(*module.example))
     _own.check_imports(arch, before)
     module.draws = draws and params["weights"]["kind"] == "own"
     return module
@@ -152,11 +151,7 @@ def _digest(value: torch.Tensor) -> str:
     return hashlib.sha256(value.detach().contiguous().numpy().data).hexdigest()
 
 
-def _original(model: Model, state: dict[str, torch.Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    raise StageError("a module of the user's own is built by `build_given`")
-
-
-VARIANTS = {"original": _original}
+VARIANTS = {"original": build_given}
 
 
 def _prepare_for_scoring(inner: nn.Module, wish: WeightsWish, file: Path | None, path: str) -> nn.Module:
@@ -169,9 +164,9 @@ def _prepare_for_scoring(inner: nn.Module, wish: WeightsWish, file: Path | None,
     with _own.user_code(f"model.path={path}: eval() and float()"):
         inner = inner.eval().float().requires_grad_(False)
     if wish["kind"] == "random":
-        _own_weights.redraw(inner, int(wish["seed"]))
+        _own.redraw(inner, int(wish["seed"]))
     if file is not None:
-        _own_weights.load_weights(inner, file, path)
+        _own.load_weights(inner, file, path)
     return inner
 
 
@@ -275,10 +270,11 @@ def _run_once(module: OwnModule, example: object) -> None:
     point = shapes.points(module.taken)[0]
     arrays = draw_inputs(module.taken, point, seed=0)
     if example is not None:
-        arrays = [_as_port(one) for one in name_inputs(module.inner, example, module.path).values()]
+        tensors = name_inputs(module.inner, example, module.path).values()
+        arrays = [_narrow_dtype(one.detach().cpu()).contiguous().numpy() for one in tensors]
     module.example = tuple(map(torch.from_numpy, arrays))
     ins = tuple(
-        Port(one.name, shape, _port_dtype(one), one.shapes if one.flexible else ())
+        Port(one.name, shape, "float32" if one.dtype == "float32" else "int32", one.shapes if one.flexible else ())
         for one, shape in zip(module.taken, point)
     )
     with torch.inference_mode():
@@ -291,14 +287,6 @@ def _run_once(module: OwnModule, example: object) -> None:
         for name, value in made.items()
     )
     module.ports = Ports(ins, outs)
-
-
-def _port_dtype(one: shapes.Input) -> str:
-    return "float32" if one.dtype == "float32" else "int32"
-
-
-def _as_port(value: torch.Tensor) -> np.ndarray:
-    return _narrow_dtype(value.detach().cpu()).contiguous().numpy()
 
 
 def draw_inputs(taken: tuple[shapes.Input, ...], point: tuple[tuple[int, ...], ...], seed: int) -> list[np.ndarray]:

@@ -8,22 +8,12 @@ from ane_sweep.worker import rewrites
 from ane_sweep.worker.models import _decoder, _hf, _layouts
 from ane_sweep.worker.models._types import Model
 
-IGNORED = (r"(transformer\.)?h\.\d+\.attn\.bias$", r"(transformer\.)?position_ids$")
 
-FAMILY = _decoder.DecoderFamily(
-    hf="OpenAIGPTLMHeadModel",
-    config="OpenAIGPTConfig",
-    table="transformer.tokens_embed",
-    positions="transformer.positions_embed",
-    layer="transformer.h.{}.",
-    norms=("ln_1", "ln_2"),
-    attention=_layouts.stacked_projection("attn.c_attn", "attn.c_proj", transposed=True),
-    feed_forward=("mlp.c_fc", "mlp.c_proj"),
-    transposed=True,
-    final=lambda config: None,
-    activation="gelu_new",
-    wiring=lambda config: "post",
-)
+class Gpt(_decoder.DecoderFamily):
+    def original(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+        hf = _hf.build_filled(lambda: self.skeleton(model), state)
+        module = OriginalGpt(hf, seq_len - 1 if options.head == "last" else None)
+        return rewrites.rewrite_module(module, self.ports(model, seq_len, options), options).eval()
 
 
 class OriginalGpt(nn.Module):
@@ -40,12 +30,21 @@ class OriginalGpt(nn.Module):
         return (head(hidden if self.last is None else hidden[:, self.last : self.last + 1]),)
 
 
-def original(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    hf = _hf.build_filled(lambda: skeleton(model), state)
-    module = OriginalGpt(hf, seq_len - 1 if options.head == "last" else None)
-    return rewrites.rewrite_module(module, ports(model, seq_len, options), options).eval()
-
-
+FAMILY = Gpt(
+    config="OpenAIGPTConfig",
+    builds={"causal_lm": "OpenAIGPTLMHeadModel"},
+    ignored=(r"(transformer\.)?h\.\d+\.attn\.bias$", r"(transformer\.)?position_ids$"),
+    table="transformer.tokens_embed",
+    positions="transformer.positions_embed",
+    layer="transformer.h.{}.",
+    norms=("ln_1", "ln_2"),
+    attention=_layouts.stacked_projection("attn.c_attn", "attn.c_proj", transposed=True),
+    feed_forward=("mlp.c_fc", "mlp.c_proj"),
+    transposed=True,
+    final=None,
+    activation="gelu_new",
+    wiring=lambda config: "post",
+)
 SERVES = Serves(
     architectures={"OpenAIGPTLMHeadModel": "causal_lm", "OpenAIGPTModel": "causal_lm"},
     model_types=("openai-gpt",),
@@ -53,5 +52,3 @@ SERVES = Serves(
     longest="n_positions",
     own_mask=True,
 )
-skeleton, ports = FAMILY.skeleton, FAMILY.ports
-VARIANTS = {"original": original, "split_einsum": FAMILY.variants[1]}

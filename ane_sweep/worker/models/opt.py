@@ -2,18 +2,10 @@
 
 from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _layouts
-from ane_sweep.worker.models._types import Dynamic
-
-IGNORED = ()
-
-
-def _final(config: Dynamic) -> str | None:
-    return "model.decoder.final_layer_norm" if config.do_layer_norm_before else None
-
 
 FAMILY = _decoder.DecoderFamily(
-    hf="OPTForCausalLM",
     config="OPTConfig",
+    builds={"causal_lm": "OPTForCausalLM"},
     table="model.decoder.embed_tokens",
     positions="model.decoder.embed_positions",
     position_offset=2,
@@ -22,15 +14,8 @@ FAMILY = _decoder.DecoderFamily(
     norms=("self_attn_layer_norm", "final_layer_norm"),
     attention=_layouts.separate_projections(*(f"self_attn.{name}_proj" for name in ("q", "k", "v", "out"))),
     feed_forward=("fc1", "fc2"),
-    final=_final,
+    final=lambda config: "model.decoder.final_layer_norm" if config.do_layer_norm_before else None,
     eps=lambda config: 1e-5,  # nn.LayerNorm's own; no key of the config
     wiring=lambda config: "pre" if config.do_layer_norm_before else "post",
 )
-SERVES = Serves(
-    architectures={"OPTForCausalLM": "causal_lm"},
-    model_types=("opt",),
-    layers="num_hidden_layers",
-    longest="max_position_embeddings",
-)
-skeleton, ports = FAMILY.skeleton, FAMILY.ports
-VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}
+SERVES = Serves(architectures={"OPTForCausalLM": "causal_lm"}, model_types=("opt",))

@@ -40,7 +40,11 @@ class GivenProgram:
             raise StageError(f"model.inputs.{unknown[0]}: the package takes {', '.join(self.model.inputs)}")
         self.rows = _count_rows(self.model)
         bounds = _find_table_sizes(getattr(self.model, "models", [self.model])[0].program)
-        needed = {name: feature for name, feature in self.model.inputs.items() if not _is_left_out(feature)}
+        needed = {
+            name: feature
+            for name, feature in self.model.inputs.items()
+            if feature.kind in ("array", "image") or not feature.is_optional
+        }
         described = {name: _describe_input(path, feature, bounds.get(name)) for name, feature in needed.items()}
         self.taken = tuple(requested.get(name, one) for name, one in described.items())
         self._leave_out_shapes()
@@ -93,10 +97,6 @@ class GivenProgram:
 def build_given(params: dict[str, Any], inputs: dict[str, Path]) -> GivenProgram:
     """Load the package and run it once. Raises StageError, errors.PackageError, errors.UnsupportedOp."""
     return GivenProgram(inputs["package"], params["model"]["arch"]["inputs"])
-
-
-def _is_left_out(feature: Feature) -> bool:
-    return feature.is_optional and feature.kind not in ("array", "image")
 
 
 def _count_rows(model: object) -> int:

@@ -3,11 +3,10 @@
 from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _layouts
 
-IGNORED = (r"(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq$",)
-
 FAMILY = _decoder.DecoderFamily(
-    hf="PhiForCausalLM",
     config="PhiConfig",
+    builds={"causal_lm": "PhiForCausalLM"},
+    ignored=(r"(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq$",),
     table="model.embed_tokens",
     layer="model.layers.{}.",
     norms=("input_layernorm", None),
@@ -19,12 +18,4 @@ FAMILY = _decoder.DecoderFamily(
     wiring=lambda config: "parallel",
     rotary=_layouts.rotary_halves,
 )
-SERVES = Serves(
-    architectures={"PhiForCausalLM": "causal_lm"},
-    model_types=("phi",),
-    layers="num_hidden_layers",
-    longest="max_position_embeddings",
-    tied=False,
-)
-skeleton, ports = FAMILY.skeleton, FAMILY.ports
-VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}
+SERVES = Serves(architectures={"PhiForCausalLM": "causal_lm"}, model_types=("phi",), tied=False)

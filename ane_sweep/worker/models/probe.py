@@ -7,6 +7,8 @@ neither width nor depth moves the numbers out of fp16's range.
 arch  hidden_size, intermediate_size, num_hidden_layers (blocks; each is two layers)
 """
 
+from functools import partial
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -42,7 +44,15 @@ class Probe(nn.Module):
 
     blocks: ProbeWeights
 
-    def __init__(self, model: Model, state: dict[str, torch.Tensor], *, channels_first: bool):
+    def __init__(
+        self,
+        model: Model,
+        state: dict[str, torch.Tensor],
+        seq_len: int,
+        options: Options = PLAIN,
+        *,
+        channels_first: bool,
+    ):
         super().__init__()
         scale = model["arch"]["num_hidden_layers"] ** -0.5
         scaled = {name: tensor * scale if name.startswith("down.") else tensor for name, tensor in state.items()}
@@ -63,12 +73,4 @@ class Probe(nn.Module):
         return functional.conv2d(x, linear.weight[:, :, None, None], linear.bias)
 
 
-def _original(model: Model, state: dict[str, torch.Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    return Probe(model, state, channels_first=False)
-
-
-def _split_einsum(model: Model, state: dict[str, torch.Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    return Probe(model, state, channels_first=True)
-
-
-VARIANTS = {"original": _original, "split_einsum": _split_einsum}
+VARIANTS = {"original": partial(Probe, channels_first=False), "split_einsum": partial(Probe, channels_first=True)}

@@ -3,15 +3,14 @@
 from dataclasses import replace
 
 from ane_sweep.bridge.families import Serves
-from ane_sweep.worker.models import _bert
-
-# The pooler, the masked-language-model head and counters that old checkpoints carry.
-IGNORED = (r"(roberta\.)?pooler\.", r"lm_head\.", r"(roberta\.)?embeddings\.(position_ids|token_type_ids)$")
+from ane_sweep.worker.models import bert
 
 FAMILY = replace(
-    _bert.FAMILY,
-    build=_bert.encoder("Roberta"),
+    bert.FAMILY,
     config="RobertaConfig",
+    builds={"encoder": "RobertaModel"},
+    # The pooler, the masked-language-model head and counters that old checkpoints carry.
+    ignored=(r"(roberta\.)?pooler\.", r"lm_head\.", r"(roberta\.)?embeddings\.(position_ids|token_type_ids)$"),
     position_offset=lambda config: config.pad_token_id + 1,
 )
 SERVES = Serves(
@@ -22,9 +21,5 @@ SERVES = Serves(
         "XLMRobertaForMaskedLM": "encoder",
     },
     model_types=("roberta", "xlm-roberta"),
-    layers="num_hidden_layers",
-    longest="max_position_embeddings",
     reserved=2,
 )
-skeleton, ports = FAMILY.skeleton, FAMILY.ports
-VARIANTS = {"original": FAMILY.variants[0], "split_einsum": FAMILY.variants[1]}

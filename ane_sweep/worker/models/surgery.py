@@ -84,8 +84,9 @@ class Net(nn.Module):
     steps: Tensor
     places: Tensor
 
-    def __init__(self, model: Model, state: dict[str, Tensor], length: int):
+    def __init__(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN):
         super().__init__()
+        length = _sizes(model, seq_len)[1]
         self.layers = _hf.build_filled(lambda: skeleton(model), state)
         self.tip, self.followed = model["arch"]["tip"], model["arch"]["followed"]
         self.register_buffer("table", torch.arange(length).float().sin()[None, None, None], persistent=False)
@@ -120,8 +121,4 @@ class Net(nn.Module):
         return x
 
 
-def _net(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    return Net(model, state, _sizes(model, seq_len)[1]).eval()
-
-
-VARIANTS = {"original": _net}
+VARIANTS = {"original": Net}

@@ -14,44 +14,9 @@ from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.bridge.families import Serves
 from ane_sweep.worker import rewrites
 from ane_sweep.worker.models import _ane, _hf
-from ane_sweep.worker.models._ports import Port, Ports, encoder_inputs, hidden_output
+from ane_sweep.worker.models._family import Family
+from ane_sweep.worker.models._ports import Port, Ports, hidden_output
 from ane_sweep.worker.models._types import Dynamic, Model
-
-IGNORED = (
-    r"(encoder|decoder)\.embed_tokens\.weight$",  # `shared`, once more
-    r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight$",
-)
-
-
-def _config(model: Model) -> Dynamic:
-    _hf.check_task(model, "seq2seq")
-    return _hf.configure("T5Config", model)
-
-
-def skeleton(model: Model) -> nn.Module:
-    """Build Hugging Face's T5ForConditionalGeneration."""
-    config = _config(model)
-    if config.scale_decoder_outputs:
-        return _hf.build("T5ForConditionalGeneration", config)
-    # Flan-T5 has a head of its own. transformers 5 ties it to the table all the same and unties it when it finds both
-    # in a checkpoint; here it is never tied.
-    config.tie_word_embeddings = False
-    module = _hf.build("T5ForConditionalGeneration", config)
-    _share_embeddings(module)
-    return module
-
-
-def _share_embeddings(module: Dynamic) -> None:
-    """Let both stacks use the one table."""
-    module.set_input_embeddings(module.shared)
-
-
-def ports(model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
-    """Return inputs and outputs, the same for both variants."""
-    config = _config(model)
-    inputs = (*encoder_inputs(seq_len), Port("decoder_input_ids", (1, seq_len), "int32"))
-    logits = Port("logits", (1, seq_len, config.vocab_size), "float32")
-    return Ports(inputs, (*hidden_output(seq_len, config.d_model), logits))
 
 
 class OriginalT5(nn.Module):
@@ -78,16 +43,14 @@ class OriginalT5(nn.Module):
 class CrossLayer(nn.Module):
     """A decoder's block: attention to itself, to the encoder, and the feed-forward, each after a norm."""
 
-    def __init__(
-        self,
-        norms: list[_ane.RMSNorm],
-        attention: _ane.Attention,
-        cross: _ane.Attention,
-        feed_forward: _ane.FeedForward,
-    ):
+    def __init__(self, config: Dynamic, read: _ane.Reader):
         super().__init__()
-        self.norms = nn.ModuleList(norms)
-        self.attention, self.cross, self.feed_forward = attention, cross, feed_forward
+        self.norms = nn.ModuleList(
+            [read.rms_norm(f"layer.{i}.layer_norm", config.layer_norm_epsilon) for i in range(3)]
+        )
+        self.attention = _attention(config, read, "layer.0.SelfAttention")
+        self.cross = _attention(config, read, "layer.1.EncDecAttention")
+        self.feed_forward = _feed_forward(config, read.under("layer.2."))
 
     def forward(self, x: Tensor, bias: tuple[Tensor, ...], encoded: Tensor, mask: Tensor) -> Tensor:
         x = self.attention(self.norms[0](x), bias) + x
@@ -96,25 +59,25 @@ class CrossLayer(nn.Module):
 
 
 class SplitEinsumT5(nn.Module):
-    """Both stacks on (B, C, 1, S). `biases` are added to each stack's scores, one (1, S_key, 1, S_query) a head."""
+    """Both stacks on (B, C, 1, S). The biases are added to each stack's scores, one (1, S_key, 1, S_query) a head."""
 
-    def __init__(
-        self,
-        embedding: _ane.Embedding,
-        encoder: list[_ane.Layer],
-        encoder_norm: nn.Module,
-        decoder: list[CrossLayer],
-        decoder_norm: nn.Module,
-        head: _ane.Head,
-        biases: list[list[Tensor]],
-    ):
+    def __init__(self, config: Dynamic, state: dict[str, Tensor], seq_len: int):
         super().__init__()
-        self.embedding, self.head = embedding, head
-        self.encoder, self.encoder_norm = nn.ModuleList(encoder), encoder_norm
-        self.decoder, self.decoder_norm = nn.ModuleList(decoder), decoder_norm
-        self.heads = len(biases[0])
-        for stack, terms in zip(("encoder", "decoder"), biases):
-            for i, term in enumerate(terms):
+        read, eps = _ane.Reader(state), config.layer_norm_epsilon
+        table, weight = read["shared.weight"], read.get("lm_head.weight")
+        scale = config.d_model**-0.5 if config.scale_decoder_outputs else 1.0
+        self.embedding = _ane.Embedding(table)
+        self.head = _ane.Head(table if weight is None else weight, scale=scale)
+        if weight is None:
+            self.head.tie(self.embedding)
+        counts = range(config.num_layers), range(config.num_decoder_layers)
+        self.encoder = nn.ModuleList([_encoder_layer(config, read.under(f"encoder.block.{i}.")) for i in counts[0]])
+        self.encoder_norm = read.rms_norm("encoder.final_layer_norm", eps)
+        self.decoder = nn.ModuleList([CrossLayer(config, read.under(f"decoder.block.{i}.")) for i in counts[1]])
+        self.decoder_norm = read.rms_norm("decoder.final_layer_norm", eps)
+        self.heads = config.num_heads
+        for stack in ("encoder", "decoder"):
+            for i, term in enumerate(_bias(config, read, stack, seq_len)):
                 self.register_buffer(f"{stack}_bias_{i}", term, persistent=False)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> tuple[Tensor, ...]:
@@ -130,31 +93,6 @@ class SplitEinsumT5(nn.Module):
 
     def _bias(self, stack: str) -> tuple[Tensor, ...]:
         return tuple(getattr(self, f"{stack}_bias_{i}") for i in range(self.heads))
-
-
-def original(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    """Build Hugging Face's module with its own layers."""
-    module = OriginalT5(_hf.build_filled(lambda: skeleton(model), state), options.padded(seq_len))
-    return rewrites.rewrite_module(module, ports(model, seq_len), options).eval()
-
-
-def split_einsum(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    """Build the same function in Neural Engine form, on the same tensors."""
-    config, length = _config(model), options.padded(seq_len)
-    read = _ane.Reader(state)
-    table = read["shared.weight"]
-    embedding = _ane.Embedding(table)
-    scale = config.d_model**-0.5 if config.scale_decoder_outputs else 1.0
-    weight = read.get("lm_head.weight")
-    head = _ane.Head(table if weight is None else weight, scale=scale)
-    if weight is None:
-        head.tie(embedding)
-    encoder = [_encoder_layer(config, read.under(f"encoder.block.{i}.")) for i in range(config.num_layers)]
-    decoder = [_decoder_layer(config, read.under(f"decoder.block.{i}.")) for i in range(config.num_decoder_layers)]
-    norms = [read.rms_norm(f"{stack}.final_layer_norm", config.layer_norm_epsilon) for stack in ("encoder", "decoder")]
-    biases = [_bias(config, read, stack, length) for stack in ("encoder", "decoder")]
-    module = SplitEinsumT5(embedding, encoder, norms[0], decoder, norms[1], head, biases)
-    return rewrites.rewrite_module(module, ports(model, seq_len), options).eval()
 
 
 def _attention(config: Dynamic, read: _ane.Reader, name: str) -> _ane.Attention:
@@ -176,12 +114,6 @@ def _encoder_layer(config: Dynamic, read: _ane.Reader) -> _ane.Layer:
     return _ane.Layer(first, attention, second, _feed_forward(config, read.under("layer.1.")), "pre")
 
 
-def _decoder_layer(config: Dynamic, read: _ane.Reader) -> CrossLayer:
-    norms = [read.rms_norm(f"layer.{i}.layer_norm", config.layer_norm_epsilon) for i in range(3)]
-    attention, cross = (_attention(config, read, name) for name in ("layer.0.SelfAttention", "layer.1.EncDecAttention"))
-    return CrossLayer(norms, attention, cross, _feed_forward(config, read.under("layer.2.")))
-
-
 def _bias(config: Dynamic, read: _ane.Reader, stack: str, seq_len: int) -> list[Tensor]:
     """Return the learned bias of each head, (1, S_key, 1, S_query); the decoder's holds the causal mask too."""
     from transformers.models.t5.modeling_t5 import T5Attention
@@ -197,6 +129,45 @@ def _bias(config: Dynamic, read: _ane.Reader, stack: str, seq_len: int) -> list[
     return [head[None, :, None, :].contiguous() for head in bias.unbind(2)]
 
 
+class T5(Family):
+    def build(self, model: Model, config: Dynamic) -> nn.Module:
+        if config.scale_decoder_outputs:
+            return super().build(model, config)
+        # Flan-T5 has a head of its own. transformers 5 ties it to the table all the same and unties it when it finds both
+        # in a checkpoint; here it is never tied.
+        config.tie_word_embeddings = False
+        module = super().build(model, config)
+        stacks: Dynamic = module
+        stacks.set_input_embeddings(stacks.shared)  # both use the one table
+        return module
+
+    def ports(self, model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
+        """Return inputs and outputs, the same for both variants."""
+        config = self.configure(model)
+        kinds = {"input_ids": "int32", "attention_mask": "float32", "decoder_input_ids": "int32"}
+        inputs = tuple(Port(name, (1, seq_len), dtype) for name, dtype in kinds.items())
+        logits = Port("logits", (1, seq_len, config.vocab_size), "float32")
+        return Ports(inputs, (*hidden_output(seq_len, config.d_model), logits))
+
+    def original(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+        """Build Hugging Face's module with its own layers."""
+        module = OriginalT5(_hf.build_filled(lambda: self.skeleton(model), state), options.padded(seq_len))
+        return rewrites.rewrite_module(module, self.ports(model, seq_len), options).eval()
+
+    def split_einsum(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+        """Build the same function in Neural Engine form, on the same tensors."""
+        module = SplitEinsumT5(self.configure(model), state, options.padded(seq_len))
+        return rewrites.rewrite_module(module, self.ports(model, seq_len), options).eval()
+
+
+FAMILY = T5(
+    config="T5Config",
+    builds={"seq2seq": "T5ForConditionalGeneration"},
+    ignored=(
+        r"(encoder|decoder)\.embed_tokens\.weight$",  # `shared`, once more
+        r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight$",
+    ),
+)
 SERVES = Serves(
     architectures={"T5ForConditionalGeneration": "seq2seq"},
     model_types=("t5",),
@@ -206,4 +177,3 @@ SERVES = Serves(
     norms="rms",
     gated="feed_forward_proj",
 )
-VARIANTS = {"original": original, "split_einsum": split_einsum}

@@ -10,6 +10,7 @@ arch  the arguments of diffusers' UNet2DConditionModel
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -61,8 +62,17 @@ def ports(model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
 class Unet(nn.Module):
     """diffusers' module; `spatial` replaces each of its transformers, which otherwise take (B, 77, C)."""
 
-    def __init__(self, unet: nn.Module, spatial: MakeSpatial | None = None):
+    def __init__(
+        self,
+        model: Model,
+        state: dict[str, Tensor],
+        seq_len: int,
+        options: Options = PLAIN,
+        *,
+        spatial: MakeSpatial | None = None,
+    ):
         super().__init__()
+        unet = _hf.build_filled(lambda: skeleton(model), state)
         self.unet, self.turned = unet, spatial is None
         if spatial is not None:
             parts = [name for name, part in unet.named_modules() if type(part).__name__ == "Transformer2DModel"]
@@ -136,20 +146,8 @@ def _conv(linear: nn.Linear) -> _ane.Conv1x1:
     return _ane.Conv1x1(linear.weight, linear.bias)
 
 
-def _build(model: Model, state: dict[str, Tensor], spatial: MakeSpatial | None = None) -> nn.Module:
-    return Unet(_hf.build_filled(lambda: skeleton(model), state), spatial).eval()
-
-
-def original(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    return _build(model, state)
-
-
-def split_einsum(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    return _build(model, state, Spatial)
-
-
-def split_einsum_v2(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    return _build(model, state, lambda part: Spatial(part, in_parts=True))
-
-
-VARIANTS = {"original": original, "split_einsum": split_einsum, "split_einsum_v2": split_einsum_v2}
+VARIANTS = {
+    "original": Unet,
+    "split_einsum": partial(Unet, spatial=Spatial),
+    "split_einsum_v2": partial(Unet, spatial=partial(Spatial, in_parts=True)),
+}

@@ -8,26 +8,10 @@ from torch import Tensor, nn
 from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.bridge.families import Serves
 from ane_sweep.bridge.kinds import KINDS
-from ane_sweep.worker.models import _ane, _hf, _tower
-from ane_sweep.worker.models._ports import Port, Ports, Seeded
-from ane_sweep.worker.models._types import Dynamic, Model
+from ane_sweep.worker.models import _ane, _tower
+from ane_sweep.worker.models._ports import Port, Ports, Seeded, hidden_output
+from ane_sweep.worker.models._types import Model
 
-# A pooler that no task uses, and for the encoder the classifier.
-IGNORED = (r"(vit\.)?pooler\.", r"classifier\.")
-# The names in files on the hub, and in transformers 5.
-RENAMED = (
-    (r"^(vit\.)?encoder\.layer\.", r"\1layers."),
-    (r"\.attention\.attention\.(query|key|value)\.", lambda found: f".attention.{found[1][0]}_proj."),
-    (r"\.attention\.output\.dense\.", ".attention.o_proj."),
-    (r"\.intermediate\.dense\.", ".mlp.fc1."),
-    (r"\.output\.dense\.", ".mlp.fc2."),
-)
-SERVES = Serves(
-    architectures={"ViTForImageClassification": "image_classifier", "ViTModel": "image_encoder"},
-    model_types=("vit",),
-    layers="num_hidden_layers",
-    longest=None,
-)
 PIXELS = Seeded(-1.0, 1.0)  # mean 0.5 and deviation 0.5 of the processor
 NAMES = _tower.BlockNames(
     attention=("attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.o_proj"),
@@ -36,54 +20,52 @@ NAMES = _tower.BlockNames(
 )
 
 
-def _config(model: Model) -> Dynamic:
-    _hf.check_task(model, "image_encoder", "image_classifier")
-    return _hf.configure("ViTConfig", model)
+class Vit(_tower.TowerFamily):
+    def ports(self, model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
+        config = self.configure(model)
+        (height, width), (down, across) = _pair(config.image_size), _pair(config.patch_size)
+        pixels = Port("pixel_values", (1, config.num_channels, height, width), "float32", seeded=PIXELS)
+        if _classifies(model):
+            return Ports((pixels,), (Port("logits", (1, config.num_labels), "float32"),))
+        return Ports((pixels,), hidden_output(1 + (height // down) * (width // across), config.hidden_size))
+
+    def split_einsum(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+        """Build the same function in Neural Engine form, on the same tensors."""
+        config, classifies = self.configure(model), _classifies(model)
+        read = _ane.Reader(state, "vit." if classifies else "")
+        patch = "embeddings.patch_embeddings.projection"
+        first, positions = read["embeddings.cls_token"][0, 0], read["embeddings.position_embeddings"][0]
+        embedding = _tower.Patches(read[f"{patch}.weight"], read[f"{patch}.bias"], first, positions)
+        heads, eps, act = config.num_attention_heads, config.layer_norm_eps, config.hidden_act
+        layers = [NAMES.layer(read.under(f"layers.{i}."), heads, eps, act) for i in range(config.num_hidden_layers)]
+        head = _ane.Reader(state).conv("classifier") if classifies else None
+        return _tower.Tower(embedding, layers, read.layer_norm("layernorm", eps), head).eval()
 
 
 def _classifies(model: Model) -> bool:
     return KINDS[model["task"]].leaves == "labels"
 
 
-def skeleton(model: Model) -> nn.Module:
-    """Build Hugging Face's module for the task, without its pooler."""
-    config = _config(model)
-    if _classifies(model):
-        return _hf.build("ViTForImageClassification", config)
-    return _hf.build("ViTModel", config, add_pooling_layer=False)
-
-
-def ports(model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
-    config = _config(model)
-    (height, width), (down, across) = _pair(config.image_size), _pair(config.patch_size)
-    pixels = Port("pixel_values", (1, config.num_channels, height, width), "float32", seeded=PIXELS)
-    if _classifies(model):
-        return Ports((pixels,), (Port("logits", (1, config.num_labels), "float32"),))
-    positions = 1 + (height // down) * (width // across)
-    return Ports((pixels,), (Port("last_hidden_state", (1, positions, config.hidden_size), "float32"),))
-
-
-def original(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    """Build Hugging Face's module with its own layers."""
-    (output,) = ports(model, seq_len).outputs
-    return _tower.OriginalTower(_hf.build_filled(lambda: skeleton(model), state), "pixel_values", output.name).eval()
-
-
-def split_einsum(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    """Build the same function in Neural Engine form, on the same tensors."""
-    config, classifies = _config(model), _classifies(model)
-    read = _ane.Reader(state, "vit." if classifies else "")
-    patch = "embeddings.patch_embeddings.projection"
-    first, positions = read["embeddings.cls_token"][0, 0], read["embeddings.position_embeddings"][0]
-    embedding = _tower.Patches(read[f"{patch}.weight"], read[f"{patch}.bias"], first, positions)
-    heads, eps, act = config.num_attention_heads, config.layer_norm_eps, config.hidden_act
-    layers = [NAMES.layer(read.under(f"layers.{i}."), heads, eps, act) for i in range(config.num_hidden_layers)]
-    head = _ane.Reader(state).conv("classifier") if classifies else None
-    return _tower.Tower(embedding, layers, read.layer_norm("layernorm", eps), head).eval()
-
-
 def _pair(size: int | list[int]) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
-VARIANTS = {"original": original, "split_einsum": split_einsum}
+FAMILY = Vit(
+    config="ViTConfig",
+    builds={"image_encoder": "ViTModel", "image_classifier": "ViTForImageClassification"},
+    # A pooler that no task uses, and for the encoder the classifier.
+    ignored=(r"(vit\.)?pooler\.", r"classifier\."),
+    # The names in files on the hub, and in transformers 5.
+    renamed=(
+        (r"^(vit\.)?encoder\.layer\.", r"\1layers."),
+        (r"\.attention\.attention\.(query|key|value)\.", lambda found: f".attention.{found[1][0]}_proj."),
+        (r"\.attention\.output\.dense\.", ".attention.o_proj."),
+        (r"\.intermediate\.dense\.", ".mlp.fc1."),
+        (r"\.output\.dense\.", ".mlp.fc2."),
+    ),
+)
+SERVES = Serves(
+    architectures={"ViTForImageClassification": "image_classifier", "ViTModel": "image_encoder"},
+    model_types=("vit",),
+    longest=None,
+)

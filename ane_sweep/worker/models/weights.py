@@ -7,7 +7,7 @@ lists first (`transformer.wte.weight`, never also `lm_head.weight`). A state tha
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,9 @@ from ane_sweep.errors import WeightsError
 from ane_sweep.mil import untrusted
 from ane_sweep.worker import models
 from ane_sweep.worker.models import _hf, _lazy, _nanogpt
+from ane_sweep.worker.models._family import Renamed
 from ane_sweep.worker.models._types import Dynamic, Model, Tensors
 
-Renamed = tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...]
 _SAFETENSORS = "model.safetensors"
 _PICKLE = "pytorch_model.bin"
 # TensorFlow's names for layer norm's weight and bias, still in some BERT checkpoints (bert-base-uncased among them).
@@ -59,8 +59,7 @@ def load_state(
 
 def parameter_shapes(model: Model) -> dict[str, tuple[int, ...]]:
     """Return the shape of every parameter by name, tied ones once; built on the meta device, without memory."""
-    module = build_meta_skeleton(model)
-    return {name: tuple(tensor.shape) for name, tensor in module.named_parameters()}
+    return {name: tuple(tensor.shape) for name, tensor in build_meta_skeleton(model).named_parameters()}
 
 
 def make_random_state(model: Model, seed: int, *, lazy: bool = False) -> dict[str, torch.Tensor]:
@@ -199,12 +198,11 @@ def _unpickle(path: Path) -> dict[str, torch.Tensor]:
 
 def _match_names(wanted: dict[str, tuple[int, ...]], source: Tensors, model: Model) -> dict[str, str]:
     """Return the checkpoint's name of each parameter. Raises WeightsError naming a few of those that do not fit."""
-    module: Dynamic = build_meta_skeleton(model)
-    all_tied = getattr(module, "all_tied_weights_keys", {})
-    tied = {alias: target for alias, target in all_tied.items() if target in wanted}
+    module, family = build_meta_skeleton(model), models.get(model["family"])
+    ties: dict[str, str] = getattr(module, "all_tied_weights_keys", {})
+    tied = {alias: target for alias, target in ties.items() if target in wanted}
     prefix = f"{getattr(module, 'base_model_prefix', '')}."
-    family = models.get(model["family"])
-    ignored, renamed = (getattr(family, name, ()) for name in ("IGNORED", "RENAMED"))
+    ignored, renamed = getattr(family, "IGNORED", ()), getattr(family, "RENAMED", ())
     found: dict[str, str] = {}
     aliases: dict[str, str] = {}
     unexpected = []
@@ -222,19 +220,11 @@ def _match_names(wanted: dict[str, tuple[int, ...]], source: Tensors, model: Mod
         for name, shape in wanted.items()
         if name in found and source.shapes[found[name]] != shape
     ]
-    _raise_misfits(
-        model,
-        source,
-        {
-            "missing": [name for name in wanted if name not in found],
-            "of another shape": wrong,
-            "unknown to the model": unexpected,
-        },
-    )
-    return found
-
-
-def _raise_misfits(model: Model, source: Tensors, problems: dict[str, list[str]]) -> None:
+    problems = {
+        "missing": [name for name in wanted if name not in found],
+        "of another shape": wrong,
+        "unknown to the model": unexpected,
+    }
     texts = [
         f"{len(items)} tensor(s) {what}: {', '.join(items[:3])}{' ...' if len(items) > 3 else ''}"
         for what, items in problems.items()
@@ -245,6 +235,7 @@ def _raise_misfits(model: Model, source: Tensors, problems: dict[str, list[str]]
             f"the weights in {source.folder} do not fit the model ({model['family']}, {model['task']}): "
             + "; ".join(texts)
         )
+    return found
 
 
 def _list_spellings(name: str, prefix: str, renamed: Renamed) -> Iterator[str]:

@@ -3,25 +3,15 @@
 input_features (1,80,3000), the logarithmic mel spectrum of 30 s -> last_hidden_state (1,1500,C).
 """
 
-from typing import Any
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ane_sweep.bridge.building import PLAIN, Options
 from ane_sweep.bridge.families import Serves
-from ane_sweep.worker.models import _ane, _hf, _tower
+from ane_sweep.worker.models import _ane, _tower
 from ane_sweep.worker.models._ports import Port, Ports, Seeded, hidden_output
-from ane_sweep.worker.models._types import Dynamic, Model
+from ane_sweep.worker.models._types import Model
 
-IGNORED = (r"(model\.)?decoder\.", r"proj_out\.")
-RENAMED = ((r"^(model\.)?encoder\.", ""),)
-SERVES = Serves(
-    architectures={"WhisperForConditionalGeneration": "audio_encoder", "WhisperModel": "audio_encoder"},
-    model_types=("whisper",),
-    layers="encoder_layers",
-    longest="max_source_positions",
-)
 SPECTRUM = Seeded(-1.0, 1.0)  # the processor clamps to the loudest less 8, adds 4 and divides by 4: two wide
 NAMES = _tower.BlockNames(
     attention=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj"),
@@ -29,26 +19,6 @@ NAMES = _tower.BlockNames(
     norms=("self_attn_layer_norm", "final_layer_norm"),
 )
 EPS = 1e-5  # torch's own, as Hugging Face's module has it
-
-
-def _config(model: Model) -> Dynamic:
-    _hf.check_task(model, "audio_encoder")
-    return _hf.configure("WhisperConfig", model)
-
-
-def skeleton(model: Model) -> nn.Module:
-    """Build Hugging Face's WhisperEncoder."""
-    from transformers.models.whisper.modeling_whisper import WhisperEncoder
-
-    config: Any = _config(model)
-    return WhisperEncoder(config)
-
-
-def ports(model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
-    config = _config(model)
-    frames = 2 * config.max_source_positions  # the second convolution has a stride of two
-    spectrum = Port("input_features", (1, config.num_mel_bins, frames), "float32", seeded=SPECTRUM)
-    return Ports((spectrum,), hidden_output(config.max_source_positions, config.d_model))
 
 
 class Spectrum(nn.Module):
@@ -75,18 +45,30 @@ class Spectrum(nn.Module):
         return x + self.positions
 
 
-def original(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    """Build Hugging Face's module with its own layers."""
-    hf = _hf.build_filled(lambda: skeleton(model), state)
-    return _tower.OriginalTower(hf, "input_features", "last_hidden_state").eval()
+class Whisper(_tower.TowerFamily):
+    def ports(self, model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
+        config = self.configure(model)
+        frames = 2 * config.max_source_positions  # the second convolution has a stride of two
+        spectrum = Port("input_features", (1, config.num_mel_bins, frames), "float32", seeded=SPECTRUM)
+        return Ports((spectrum,), hidden_output(config.max_source_positions, config.d_model))
+
+    def split_einsum(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
+        """Build the same function in Neural Engine form, on the same tensors."""
+        config, read = self.configure(model), _ane.Reader(state)
+        heads, act = config.encoder_attention_heads, config.activation_function
+        layers = [NAMES.layer(read.under(f"layers.{i}."), heads, EPS, act) for i in range(config.encoder_layers)]
+        return _tower.Tower(Spectrum(read), layers, read.layer_norm("layer_norm", EPS)).eval()
 
 
-def split_einsum(model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-    """Build the same function in Neural Engine form, on the same tensors."""
-    config, read = _config(model), _ane.Reader(state)
-    heads, act = config.encoder_attention_heads, config.activation_function
-    layers = [NAMES.layer(read.under(f"layers.{i}."), heads, EPS, act) for i in range(config.encoder_layers)]
-    return _tower.Tower(Spectrum(read), layers, read.layer_norm("layer_norm", EPS)).eval()
-
-
-VARIANTS = {"original": original, "split_einsum": split_einsum}
+FAMILY = Whisper(
+    config="WhisperConfig",
+    builds={"audio_encoder": "models.whisper.modeling_whisper.WhisperEncoder"},
+    ignored=(r"(model\.)?decoder\.", r"proj_out\."),
+    renamed=((r"^(model\.)?encoder\.", ""),),
+)
+SERVES = Serves(
+    architectures={"WhisperForConditionalGeneration": "audio_encoder", "WhisperModel": "audio_encoder"},
+    model_types=("whisper",),
+    layers="encoder_layers",
+    longest="max_source_positions",
+)

@@ -19,7 +19,7 @@ from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.errors import Unavailable
 from ane_sweep.worker.params import RuntimeParams
-from ane_sweep.worker.runtimes import _batched, _decoding
+from ane_sweep.worker.runtimes import _wrappers
 from ane_sweep.worker.runtimes._runtime import Module, Runtime
 
 
@@ -38,11 +38,11 @@ def load(params: dict[str, object], inputs: dict[str, Path]) -> Runtime:
     module, options = get(RuntimeParams.read(params).runtime), building.options(params)
     if options.cache != "none":
         functions = module.functions(params, inputs, (PREFILL, DECODE))
-        return (_decoding.Decoding if options.cache == "stateful" else _decoding.ExplicitDecoding)(functions)
+        return (_wrappers.Decoding if options.cache == "stateful" else _wrappers.ExplicitDecoding)(functions)
     loaded = module.load(params, inputs)
     if options.classes == "labels":
-        return _batched.Classes(loaded)
-    return loaded if options.batch == 1 else _batched.Batched(loaded, options.batch)
+        return _wrappers.Classes(loaded)
+    return loaded if options.batch == 1 else _wrappers.Batched(loaded, options.batch)
 
 
 @cache

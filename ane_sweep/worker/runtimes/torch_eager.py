@@ -17,7 +17,7 @@ from ane_sweep.worker.runtimes._runtime import Arrays, Runtime
 if TYPE_CHECKING:
     from torch import nn
 
-    from ane_sweep.worker.models._cache import ExplicitCache, StatefulCache
+    from ane_sweep.worker.models._cache import KeyValueCache
 
 RUNTIME = Traits(
     needs="checkpoint", measured="PyTorch eager on this CPU", hardware="CPU", warm=("torch", "transformers.modeling_utils"),
@@ -46,7 +46,7 @@ class TorchRuntime(Runtime):
         ports: Ports,
         name: str = "torch_eager",
         device: str = "cpu",
-        cache: "StatefulCache | ExplicitCache | None" = None,
+        cache: "KeyValueCache | None" = None,
     ):
         import torch
 

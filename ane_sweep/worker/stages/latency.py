@@ -72,16 +72,17 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     loaded: Runtime = copies or runtimes.load(params, inputs)
     load_s = clock() - start
     call, prefill = loaded.timed(loaded.prepare(values))
-    measure = _prepare_measurement(settings.policy, loaded.clock or clock)
+    policy, timer = settings.policy, loaded.clock or clock
+    measure = _prepare_measurement(policy, timer)
     parts.start_marks(loaded)
-    taken = measure(
-        call, idle_s=choose_pause(settings.policy.idle_s, settings.runtime), native=lambda: loaded.last_native_ms
-    )
+    taken = measure(call, idle_s=choose_pause(policy.idle_s, settings.runtime), native=lambda: loaded.last_native_ms)
     steady, calls = parts.collect_samples(loaded, taken)
     if copies:
         taken = copies.per_prediction(taken)
-    own = "perf_counter" if (loaded.clock or clock) is clock else "the device's"
-    written = {"unit": "s", "clock": own, **asdict(taken), "began": _describe_start(start, load_s)}
+    own = "perf_counter" if timer is clock else "the device's"
+    # By the clock of the samples; `unix` added to that clock gives the time.
+    began = {"load": start, "load_s": load_s, "unix": time.time() - time.perf_counter(), "pid": os.getpid()}
+    written = {"unit": "s", "clock": own, **asdict(taken), "began": began}
     written |= parts.describe_calls(loaded.part, calls) | ({"copies": copies.parts} if copies else {})
     result = _report(taken, load_s, loaded.realised, settings)
     result.metrics += parts.list_metrics(loaded.part, steady, settings.runtime)
@@ -112,11 +113,6 @@ def _time_further_shapes(
         result.metrics += _summarise_briefly(taken, shape, runtime)
         by_shape[shape] = asdict(taken)
     return {"shapes": by_shape} if by_shape else {}
-
-
-def _describe_start(start: float, load_s: float) -> dict[str, float]:
-    """Return start and duration of loading by the clock of the samples; `unix` added to that clock gives the time."""
-    return {"load": start, "load_s": load_s, "unix": time.time() - time.perf_counter(), "pid": os.getpid()}
 
 
 def _prepare_measurement(policy: Policy, clock: sampling.Clock) -> Callable[..., Samples]:

@@ -23,6 +23,7 @@ from ane_sweep.placement.types import Ops, Part, Placement, Reason, Shares
 from ane_sweep.worker import params, programs
 from ane_sweep.worker.programs import Placer, PlannedOp, trace
 from ane_sweep.worker.stages import StageResult
+from ane_sweep.worker.stages.predict import list_placement_metrics
 from ane_sweep.worker.timing.parts import COSTLY
 
 STAGE = Stage(
@@ -51,13 +52,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     content = {"schema": 1, **as_plain(summary), "table": table, "compiled": compiled}
     (out / f"placement.planned.{summary.chip}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
     (out / trace.NAME).write_text(json.dumps(trace.build_events(table, summary)), encoding="utf-8")
-
-    def planned(name: str, value: float) -> Metric:
-        return Metric(name, value, "1", kind="planned", source="MLComputePlan")
-
-    metrics = [planned(f"ops_{unit}", count) for unit, count in vars(summary.ops).items()]
-    metrics.append(planned("cost_share_ane", summary.cost_share.ane))
-    metrics += [planned("segments", summary.segments), planned("transitions", summary.transitions)]
+    metrics = list_placement_metrics(summary, "planned", "MLComputePlan")
     if isinstance(tasks := compiled["tasks"], (int, float)):
         metrics.append(Metric("ane_tasks", tasks, "1", kind="planned", source="compiled program (hwx)"))
     realised: dict[str, object] = {"ane_compiled": compiled, "planned_costs": rank_costs(table)}

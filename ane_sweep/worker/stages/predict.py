@@ -10,6 +10,7 @@ Metrics are of kind "predicted" (the latency: "estimated") and carry the chip. N
 
 import json
 from pathlib import Path
+from typing import Literal
 
 from ane_sweep.bridge.figures import Metric, as_plain
 from ane_sweep.bridge.stages import Stage
@@ -59,15 +60,19 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     return result
 
 
+def list_placement_metrics(
+    summary: Placement, kind: Literal["predicted", "planned"], source: str, chip: str | None = None
+) -> list[Metric]:
+    """Return the figures of a placement: ops of each unit, the Neural Engine's share of the cost, segments, transitions."""
+    figures = {f"ops_{unit}": count for unit, count in vars(summary.ops).items()}
+    figures |= {"cost_share_ane": summary.cost_share.ane}
+    figures |= {"segments": summary.segments, "transitions": summary.transitions}
+    return [Metric(name, value, "1", kind=kind, source=source, chip=chip) for name, value in figures.items()]
+
+
 def _list_metrics(summary: Placement, prediction: predict.Prediction) -> list[Metric]:
     chip = summary.chip
-
-    def predicted(name: str, value: float) -> Metric:
-        return Metric(name, value, "1", kind="predicted", source=_SOURCE, chip=chip)
-
-    metrics = [predicted(f"ops_{unit}", count) for unit, count in vars(summary.ops).items()]
-    metrics.append(predicted("cost_share_ane", summary.cost_share.ane))
-    metrics += [predicted("segments", summary.segments), predicted("transitions", summary.transitions)]
+    metrics = list_placement_metrics(summary, "predicted", _SOURCE, chip)
     estimate = prediction.estimate
     if estimate is None:  # the summary says why
         return metrics

@@ -7,7 +7,11 @@ leaves  outputs.npz: every graph output stacked, (N, 1, ...) float32
 Padding counts for nothing: only positions that hold a token of the text are compared. kl and top1_agreement are those
 of the output `logits`, psnr_db and cosine of all outputs together, psnr_worst_db of the worst of several; an encoder's
 positions are averaged into one vector an input, or its one vector is taken, and rank_agreement compares the order of all
-pairs by similarity. Outputs of which nothing is known: feeds/by_output.py.
+pairs by similarity.
+
+Of a model with unknown outputs each is scored by itself, at every shape that the reference has. An output of large numbers
+hides the others in psnr_db, so psnr_worst_db is that of the worst output if there are several. Of integers (indices,
+classes) the share of equal values is counted.
 """
 
 from pathlib import Path
@@ -21,8 +25,8 @@ from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
 from ane_sweep.stats import psnr
 from ane_sweep.worker import params, runtimes
-from ane_sweep.worker.feeds import agreement, by_output
-from ane_sweep.worker.feeds.arrays import Inputs, StackWriter, map_arrays, pad_rows, to_array
+from ane_sweep.worker.feeds import agreement
+from ane_sweep.worker.feeds.arrays import Inputs, StackWriter, list_further_shapes, map_arrays, pad_rows, to_array
 from ane_sweep.worker.params import Model
 from ane_sweep.worker.runtimes._runtime import Arrays
 from ane_sweep.worker.stages import StageResult
@@ -41,27 +45,36 @@ class Params(params.RuntimeParams, frozen=True, kw_only=True):
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Score the outputs. Raises StageError if one is missing, of another shape or not finite."""
+    """Score the outputs. Raises StageError if one is missing, of another shape or not finite.
+
+    realised  what the runtime reports; `outputs` if there are several or they are unknown; `shapes` if there are several
+    """
     model = Params.read(params).model
     runtime = runtimes.load(params, inputs)
-    kind = KINDS[model.task]
-    if kind.length == "caller":
-        is_pipeline = model.arch.get("form") == "pipeline"
-        return by_output.score_outputs(
-            runtime, inputs["reference"], out, _check_padded_output if is_pipeline else check_output
-        )
-    feeds, expected = Inputs(inputs["reference"]), map_arrays(inputs["reference"] / "outputs.npz")
-    scores = _Scores(kind.leaves == "vectors")
-    with StackWriter(out / "outputs.npz", count=len(feeds)) as stack:
-        for index in range(len(feeds)):
-            runtime.reset()  # each input is a sequence of its own
-            got = runtime.predict(runtime.prepare(feeds[index]))
-            got = {name: check_output(name, got, array[index].shape, index) for name, array in expected.items()}
-            stack.put(index, got)
-            for name, array in expected.items():
-                scores.add(name, array[index], got[name], feeds.valid[index])
-    outputs = {"outputs": scores.close.by_name()} if len(expected) > 1 else {}
-    return StageResult(metrics=scores.metrics(), realised={**runtime.realised, **outputs})
+    kind, reference = KINDS[model.task], inputs["reference"]
+    is_unknown = kind.length == "caller"
+    check = _check_padded_output if is_unknown and model.arch.get("form") == "pipeline" else check_output
+    shapes = ["", *list_further_shapes(reference)]
+    total = _Scores(kind.leaves == "vectors")
+    parts = {shape or "default": _Scores(total.embeds) if len(shapes) > 1 else total for shape in shapes}
+    for shape, part in zip(shapes, parts.values()):
+        at = f"@{shape}" if shape else ""
+        feeds, expected = Inputs(reference, f"inputs{at}.npz"), map_arrays(reference / f"outputs{at}.npz")
+        with StackWriter(out / f"outputs{at}.npz", count=len(feeds)) as stack:
+            for index in range(len(feeds)):
+                runtime.reset()  # each input is a sequence of its own
+                got = runtime.predict(runtime.prepare(feeds[index]))
+                got = {name: check(name, got, array[index].shape, index) for name, array in expected.items()}
+                stack.put(index, got)
+                for name, array in expected.items():
+                    for scores in {total, part}:
+                        scores.add(name, array[index], got[name], None if is_unknown else feeds.valid[index])
+    realised = {**runtime.realised}
+    if is_unknown or len(expected) > 1:
+        realised["outputs"] = total.by_name()
+    if len(shapes) > 1:
+        realised["shapes"] = {shape: part.figures() for shape, part in parts.items()}
+    return StageResult(metrics=total.metrics(), realised=realised)
 
 
 def check_output(name: str, got: Arrays, shape: tuple[int, ...], index: int) -> np.ndarray:
@@ -97,26 +110,49 @@ class _Scores:
         self.embeds, self.close = embeds, psnr.Outputs()
         self.kl_sum, self.kl_count = 0.0, 0
         self.same: list[bool] = []
+        self.equal: dict[str, list[int]] = {}
         self.pooled: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
 
-    def add(self, name: str, reference: np.ndarray, candidate: np.ndarray, valid: np.ndarray) -> None:
-        """Add an output: (1, S, C) per position, (1, 1, C) of the last one, or (1, C) per input; `valid` (S,) bool."""
-        rows: slice | np.ndarray = slice(None)
-        if reference.ndim == 3:
-            rows = valid if reference.shape[1] == len(valid) else rows
-            reference, candidate = reference[0], candidate[0]
-        if self.embeds:
-            self.pooled[0].append(agreement.mean_pool(reference, rows))
-            self.pooled[1].append(agreement.mean_pool(candidate, rows))
-        reference, candidate = reference[rows], candidate[rows]
+    def add(self, name: str, reference: np.ndarray, candidate: np.ndarray, valid: np.ndarray | None) -> None:
+        """Add an output: (1, S, C) per position, (1, 1, C) of the last one, or (1, C) per input; `valid` (S,) bool.
+
+        Without `valid` it has any shape, and all of it counts.
+        """
+        if reference.dtype.kind != "f":
+            same = self.equal.setdefault(name, [0, 0])
+            same[0] += int((reference == candidate).sum())
+            same[1] += reference.size
+            return
+        if valid is not None:
+            rows: slice | np.ndarray = slice(None)
+            if reference.ndim == 3:
+                rows = valid if reference.shape[1] == len(valid) else rows
+                reference, candidate = reference[0], candidate[0]
+            if self.embeds:
+                self.pooled[0].append(agreement.mean_pool(reference, rows))
+                self.pooled[1].append(agreement.mean_pool(candidate, rows))
+            reference, candidate = reference[rows], candidate[rows]
         self.close.add(name, reference=reference, candidate=candidate)
-        if name == "logits":
+        if name == "logits" and reference.ndim:
+            reference, candidate = (logits.reshape(-1, logits.shape[-1]) for logits in (reference, candidate))
             kl = agreement.kl_rows(reference=reference, candidate=candidate)
             self.kl_sum, self.kl_count = self.kl_sum + float(kl.sum()), self.kl_count + len(kl)
             self.same += agreement.same_top1(reference=reference, candidate=candidate).tolist()
 
+    def by_name(self) -> dict[str, dict[str, float]]:
+        """Return the figures of each output."""
+        return self.close.by_name() | {name: {"equal_values": share} for name, share in self._equal_shares().items()}
+
+    def figures(self) -> dict[str, float]:
+        """Return the figures of all outputs of floats, and the lowest share of equal integers."""
+        shares = self._equal_shares().values()
+        return self.close.figures() | ({"equal_values": min(shares)} if shares else {})
+
+    def _equal_shares(self) -> dict[str, float]:
+        return {name: same / count for name, (same, count) in self.equal.items()}
+
     def metrics(self) -> list[Metric]:
-        found = [Metric(name, value, metrics.unit(name)) for name, value in self.close.figures().items()]
+        found = [Metric(name, value, metrics.unit(name)) for name, value in self.figures().items()]
         if self.kl_count:
             found.append(Metric("kl", self.kl_sum / self.kl_count, "nat"))
         same = self.same

@@ -14,7 +14,7 @@ from ane_sweep.bridge.kinds import KINDS
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.worker import models, runtimes
 from ane_sweep.worker.models._types import Dynamic, Model
-from ane_sweep.worker.runtimes._decoding import slice_step
+from ane_sweep.worker.runtimes._wrappers import slice_step
 from ane_sweep.worker.stages import reference
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ coremltools 9.0 reads the slices of such a write as those of the first axes, wha
 through any other view. Here every write makes a new value of the viewed tensor, and later reads of views take them anew.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import numpy as np
 from coremltools.converters.mil import Builder as mb
@@ -14,11 +13,11 @@ from coremltools.converters.mil.frontend.torch import converter, ops
 from coremltools.converters.mil.frontend.torch.converter import TranscriptionContext
 from coremltools.converters.mil.frontend.torch.internal_graph import InternalTorchIRGraph as Graph
 from coremltools.converters.mil.frontend.torch.internal_graph import InternalTorchIRNode as Node
-from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY as known
 from coremltools.converters.mil.mil import Var, types
 from coremltools.converters.mil.mil.ops.defs._utils import solve_slice_by_index_shape
 
 from ane_sweep.errors import StageError
+from ane_sweep.worker.patches import replace_attributes
 from ane_sweep.worker.programs.mlprogram import hints
 
 KIND = "ane_sweep_assign"
@@ -32,24 +31,14 @@ _SHARES = frozenset({
 })  # fmt: skip
 
 
-@contextmanager
-def register_assignments() -> Iterator[None]:
-    """Use this module's pass and op in place of coremltools' inside this context."""
-
+def replace_pass() -> AbstractContextManager[None]:
+    """Return a context in which this module's pass stands in place of coremltools'; KIND is registered by torch_ops.py."""
     theirs = converter.generate_tensor_assignment_ops
-    converter.generate_tensor_assignment_ops = lambda graph: (
-        theirs(graph) if _has_branches(graph) else rewrite_assignments(graph)
-    )
-    known.name_to_func_mapping[KIND] = _convert_assignment
-    try:
-        yield
-    finally:
-        converter.generate_tensor_assignment_ops = theirs
-        known.name_to_func_mapping.pop(KIND, None)
 
+    def rewrite(graph: Graph) -> None:
+        (theirs if any(node.blocks for node in graph.nodes) else rewrite_assignments)(graph)
 
-def _has_branches(graph: Graph) -> bool:
-    return any(node.blocks for node in graph.nodes)
+    return replace_attributes([(converter, "generate_tensor_assignment_ops", rewrite)])
 
 
 def rewrite_assignments(graph: Graph) -> None:
@@ -161,7 +150,7 @@ def _describe_place(node: Node) -> str:
     return f" ({line})" if line else ""
 
 
-def _convert_assignment(context: TranscriptionContext, node: Node) -> None:
+def convert_assignment(context: TranscriptionContext, node: Node) -> None:
     """Convert KIND: inputs are the tensor, the value (none for zero_), and of each slice or select its indices."""
 
     x = context[node.inputs[0]]

@@ -2,8 +2,8 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +15,11 @@ from coremltools.models.utils import MultiFunctionDescriptor, save_multifunction
 
 from ane_sweep import native_errors
 from ane_sweep.bridge import building
-from ane_sweep.bridge.building import DECODE
+from ane_sweep.bridge.building import DECODE, POSITION
 from ane_sweep.errors import StageError, WeightsError
 from ane_sweep.worker import grow, memory
 from ane_sweep.worker.grow import growing
-from ane_sweep.worker.models import _classes, _half
+from ane_sweep.worker.models import _build
 from ane_sweep.worker.models._cache import select_present
 from ane_sweep.worker.models._ports import Port, Ports
 from ane_sweep.worker.programs import ConversionJob, Facts
@@ -96,8 +96,8 @@ def _trace(module: torch.nn.Module, ports: Ports, options: building.Options) -> 
     ops that transformers' decoders then need (`__and__`, `alias`). On the CPU: tracing on the meta device would spare
     the one run of the module that a trace is, but torch 2.13 cannot trace convolutions there.
     """
-    halves = any(_half.is_half(port, options) for port in ports.inputs)
-    widened = _half.widen_inputs(module, ports) if halves else nullcontext()
+    halves = any(_is_half(port, options) for port in ports.inputs)
+    widened = _widen_inputs(module, ports) if halves else nullcontext()
     examples = _make_examples(module, ports, options)
     with torch.no_grad(), widened:
         # check_trace would run the module twice more to look for control flow that is not there.
@@ -107,9 +107,35 @@ def _trace(module: torch.nn.Module, ports: Ports, options: building.Options) -> 
     return traced
 
 
+def _is_half(port: Port, options: building.Options) -> bool:
+    """Return True if inputs=fp16 makes this input fp16, as the notebooks fed it.
+
+    Positions in a cache stay integers: only our code sets them.
+    """
+    return options.inputs == "fp16" and port.name != POSITION
+
+
+@contextmanager
+def _widen_inputs(module: torch.nn.Module, ports: Ports) -> Iterator[None]:
+    """Make `module` turn its inputs into the dtypes of its ports while this is open.
+
+    It is a hook, as a module around `module` would put a prefix before the names of its states.
+    """
+    kinds = [port.dtype for port in ports.inputs]
+
+    def widen(_: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return tuple(value.int() if kind == "int32" else value.float() for value, kind in zip(inputs, kinds))
+
+    hook = module.register_forward_pre_hook(widen)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
 def _make_examples(module: torch.nn.Module, ports: Ports, options: building.Options) -> tuple[torch.Tensor, ...]:
     return getattr(module, "example", None) or tuple(
-        torch.zeros(port.shape, dtype=torch.float16 if _half.is_half(port, options) else getattr(torch, port.dtype))
+        torch.zeros(port.shape, dtype=torch.float16 if _is_half(port, options) else getattr(torch, port.dtype))
         for port in ports.inputs
     )
 
@@ -126,7 +152,7 @@ def _to_program(traced: torch.jit.ScriptModule, job: ConversionJob, package: Pat
         model = ct.convert(
             traced,
             inputs=[
-                ct.TensorType(port.name, shape, np.float16 if _half.is_half(port, options) else dtypes[port.dtype])
+                ct.TensorType(port.name, shape, np.float16 if _is_half(port, options) else dtypes[port.dtype])
                 for port, shape in zip(ports.inputs, _to_input_types(ports.inputs))
             ],
             outputs=[ct.TensorType(port.name, dtype=dtypes[port.dtype]) for port in ports.outputs],
@@ -156,8 +182,8 @@ def _to_program(traced: torch.jit.ScriptModule, job: ConversionJob, package: Pat
 def _configure_classifier(job: ConversionJob) -> ct.ClassifierConfig:
     (output,) = job.ports.outputs
     return ct.ClassifierConfig(
-        _classes.class_names(job.settings.model.arch, output.shape[-1]),
-        predicted_feature_name=_classes.CLASS,
+        _build.class_names(job.settings.model.arch, output.shape[-1]),
+        predicted_feature_name=_build.CLASS,
         predicted_probabilities_output=output.name,
     )
 

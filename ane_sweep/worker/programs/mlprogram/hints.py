@@ -7,7 +7,7 @@ the Python stack that called it, and the frame in which the conversion failed ho
 import csv
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from coremltools.converters.mil.frontend.torch.internal_graph import InternalTor
 
 from ane_sweep import data, installed, native_errors
 from ane_sweep.errors import StageError
+from ane_sweep.worker.patches import replace_attributes
 
 TABLE = Path(data.__file__).parent / "op_hints.csv"
 _NODES = ("convert_single_node", "convert_nodes")  # functions of coremltools that hold the op in hand
@@ -42,9 +43,7 @@ def explain_failures() -> Iterator[None]:
             raise StageError(sentence) from error
 
 
-@contextmanager
-def _remember_lines() -> Iterator[None]:
-
+def _remember_lines() -> AbstractContextManager[None]:
     made = Node.__dict__["from_torchscript_node"]
 
     def remembering(cls: type[Node], node: torch.Node, parent: object) -> Node:
@@ -52,11 +51,7 @@ def _remember_lines() -> Iterator[None]:
         found.meta = {"source": node.sourceRange(), "is_view": _is_view(node, found.kind)}
         return found
 
-    Node.from_torchscript_node = classmethod(remembering)
-    try:
-        yield
-    finally:
-        Node.from_torchscript_node = made
+    return replace_attributes([(Node, "from_torchscript_node", classmethod(remembering))])
 
 
 def _is_view(node: torch.Node, kind: str) -> bool:
@@ -87,7 +82,7 @@ def explain_error(error: BaseException) -> str | None:
     place = f"torch op {kind!r}{f' ({line})' if line else ''}"
     if _MISSING.search(text):
         return (
-            f"{place} has no conversion in coremltools {_coremltools_version()}; {find_workaround(kind) or _REGISTER}"
+            f"{place} has no conversion in coremltools {coremltools.__version__}; {find_workaround(kind) or _REGISTER}"
         )
     said = f"{place} cannot be converted: {type(error).__name__}: {text[:300]}"
     return f"{said}; {known}" if (known := find_workaround(kind)) else said
@@ -129,8 +124,3 @@ def find_workaround(kind: str) -> str | None:
     """Return the workaround for an op, or None; an in-place form (`add_`) has that of its op."""
     workarounds = read_table()
     return workarounds.get(kind) or workarounds.get(kind.rstrip("_"))
-
-
-def _coremltools_version() -> str:
-
-    return str(coremltools.__version__)

@@ -6,14 +6,15 @@ attribute that another coremltools lacks is not patched: then the conversion is 
 """
 
 import importlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import ModuleType
 
 import numpy as np
 from coremltools.converters.mil.mil import Operation, Var
 
 from ane_sweep.worker.grow import recipes
+from ane_sweep.worker.patches import find_changes, replace_attributes
 
 Check = Callable[[object, Var, Var], None]
 FP16_MAX = 65504.0
@@ -21,22 +22,10 @@ FP16_MAX = 65504.0
 _MIL = "coremltools.converters.mil.mil"
 
 
-@contextmanager
-def take_shortcuts() -> Iterator[None]:
-    """Apply every entry of PATCHES inside this context. Not thread-safe: a process converts one program at a time."""
+def take_shortcuts() -> AbstractContextManager[None]:
+    """Return a context with every entry of PATCHES applied. Not thread-safe: a process converts one program at a time."""
     _count_names_anew()
-    undo = []
-    try:
-        for module, owner, name, make in PATCHES:
-            cls = getattr(importlib.import_module(module), owner, None)
-            original = vars(cls).get(name) if cls is not None else None
-            if original is not None:
-                undo.append((cls, name, original))
-                setattr(cls, name, make(original))
-        yield
-    finally:
-        for cls, name, original in reversed(undo):
-            setattr(cls, name, original)
+    return replace_attributes(find_changes(PATCHES))
 
 
 def _count_names_anew() -> None:

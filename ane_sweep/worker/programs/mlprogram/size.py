@@ -44,11 +44,8 @@ def make_deterministic(package: Path) -> None:
     path.write_bytes(spec.SerializeToString(deterministic=True))
     manifest_path = package / "Manifest.json"
     manifest = json.loads(manifest_path.read_text(encoding="utf-8"))
-    names = {old: str(uuid.uuid5(uuid.NAMESPACE_URL, item["path"])).upper() for old, item in _list_items(manifest)}
-    manifest["itemInfoEntries"] = {names[old]: item for old, item in _list_items(manifest)}
+    items: dict[str, dict[str, str]] = manifest["itemInfoEntries"]
+    names = {old: str(uuid.uuid5(uuid.NAMESPACE_URL, item["path"])).upper() for old, item in items.items()}
+    manifest["itemInfoEntries"] = {names[old]: item for old, item in items.items()}
     manifest["rootModelIdentifier"] = names[manifest["rootModelIdentifier"]]
     manifest_path.write_text(json.dumps(manifest, indent=4, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def _list_items(manifest: dict[str, dict[str, dict[str, str]]]) -> list[tuple[str, dict[str, str]]]:
-    return list(manifest["itemInfoEntries"].items())

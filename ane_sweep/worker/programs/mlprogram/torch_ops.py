@@ -27,10 +27,11 @@ def register_ops() -> Iterator[None]:
     """Register the missing conversions inside this context."""
 
     table = known.name_to_func_mapping
-    before = {name: table.get(name) for name in _OPS}
-    table.update({name: _OPS[name] for name, theirs in before.items() if theirs is None or _is_wrong(name, theirs)})
+    ours = {assignments.KIND: assignments.convert_assignment, **_OPS}
+    before = {name: table.get(name) for name in ours}
+    table.update({name: ours[name] for name, theirs in before.items() if theirs is None or _is_wrong(name, theirs)})
     try:
-        with assignments.register_assignments():
+        with assignments.replace_pass():
             yield
     finally:
         for name, theirs in before.items():
