@@ -4,8 +4,8 @@
     found = ane_sweep.sweep("model=minilm variant=original,split_einsum", chunks=[1, 2])
     found.frame(); found.report()
 
-The functions here are what the verbs of the command line call (ane_sweep/docs/notebook.md). What a user got wrong is raised as
-a type of ane_sweep.errors, whose text is the sentence that the terminal prints. Importing this loads nothing heavy.
+These functions do the same as the verbs of the command line (ane_sweep/docs/notebook.md). A user's error raises a type
+of ane_sweep.errors, with the sentence that the terminal would print. Importing this loads nothing heavy.
 """
 
 import sys
@@ -26,7 +26,7 @@ __version__ = "0.1.0"
 
 
 def plan(*words: str, **axes: Any) -> "Planned":
-    """Return what a matrix would run, share, cost and refuse; run nothing. It takes the arguments of `sweep`."""
+    """Return a plan of a matrix: what would run, be shared, cost and be refused; run nothing. It takes the arguments of `sweep`."""
     from ane_sweep.api import sweeps
 
     return sweeps.plan(words, axes)
@@ -35,13 +35,13 @@ def plan(*words: str, **axes: Any) -> "Planned":
 def sweep(*words: str, **axes: Any) -> "Sweep":
     """Run a matrix, each task in a fresh process, and return its records. In Jupyter with a bar; elsewhere it is quiet.
 
-    words   as behind `ane-sweep -m`: "model=minilm chunks=1,2", "+sweep=quick", "latency.samples=50 out=/tmp/out"
+    words   as after `ane-sweep -m`: "model=minilm chunks=1,2", "+sweep=quick", "latency.samples=50 out=/tmp/out"
     axes    the same as Python values: a list is several values of an axis, or, of a key that takes a list (chips), that
             list; `latency={"samples": 50}` is latency.samples=50
 
-    What was interrupted goes on where it stopped when it is asked for again. Raises ConfigError for a wrong word or a matrix
-    that is refused as a whole, StoreError for an outputs folder that cannot be used, Unfinished where the system stopped it,
-    and KeyboardInterrupt. A cell that fails raises nothing: its record says so, and `.ok` is False.
+    An interrupted sweep continues where it stopped if called again. Raises ConfigError for a wrong word or a matrix
+    that is refused as a whole, StoreError for an outputs folder that cannot be used, Unfinished if the system stopped
+    it, and KeyboardInterrupt. A cell that fails raises nothing: its record says so, and `.ok` is False.
     """
     from ane_sweep.api import sweeps
 
@@ -51,9 +51,9 @@ def sweep(*words: str, **axes: Any) -> "Sweep":
 def load(run: "str | os.PathLike[str]" = "last", out: "str | os.PathLike[str] | None" = None) -> "Sweep":
     """Return a finished sweep: "last", a run's name, or a run's folder.
 
-    out   the outputs folder, where `run` is a name: None is $ANE_SWEEP_OUT or ./outputs
+    out   the outputs folder, if `run` is a name: None is $ANE_SWEEP_OUT or ./outputs
 
-    Raises RunNotFound with the names there are, and StoreError for records that cannot be read.
+    Raises RunNotFound with the existing names, and StoreError for records that cannot be read.
     """
     from ane_sweep.api import sweeps
 
@@ -61,7 +61,7 @@ def load(run: "str | os.PathLike[str]" = "last", out: "str | os.PathLike[str] | 
 
 
 def best(*words: str, **axes: Any) -> "Found":
-    """Search a matrix for its best cell, and time no more cells than that takes; return the winners and all records.
+    """Search a matrix for its best cell, timing as few cells as that needs; return the winners and all records.
 
     words   as `sweep`'s, with limits: "model=minilm precision=fp16,p6,p4", "psnr_db>=40 package_mb<=25"
     axes    as `sweep`'s; minimise and maximise name figures: minimise="package_mb", minimise=["latency_ms", "package_mb"]
@@ -74,7 +74,7 @@ def best(*words: str, **axes: Any) -> "Found":
 
 
 def get(run: str, folder: "str | os.PathLike[str]", *, out: "str | os.PathLike[str] | None" = None) -> "list[Path]":
-    """Copy one cell's packages into a new folder, with a README.md that says how to load them; return their paths.
+    """Copy one cell's packages into a new folder, with a README.md on how to load them; return their paths.
 
     run   "last:variant=split_einsum,chunks=2", or a run's name in place of last
 
@@ -93,11 +93,13 @@ def lint(
     min_ane_share: float = 0.9,
     share: str = "ops",
 ) -> "Verdict":
-    """Predict the unit that each op of a package runs on, and why some stay off the Neural Engine. Reads protobufs only.
+    """Predict the unit that each op of a package runs on, and why some stay off the Neural Engine. It reads protobufs
+    only.
 
-    package        a .mlpackage, a .mlmodelc, or a folder of chunks; `min_ane_share`, from 0 to 1, is what `.ok` asks for
-    compute_units  what Core ML may use: all, cpu_and_ne, cpu_and_gpu or cpu_only
-    share          what it is a share of: "ops", or "cost", what Core ML's planner prices them at
+    package        a .mlpackage, a .mlmodelc, or a folder of chunks; `.ok` requires the share `min_ane_share`, from 0 to
+                   1
+    compute_units  the units that Core ML may use: all, cpu_and_ne, cpu_and_gpu or cpu_only
+    share          the base of the share: "ops", or "cost", their cost in Core ML's planner
 
     Raises PackageError for what cannot be read, ConfigError for an unknown chip or word.
     """
@@ -159,7 +161,8 @@ def predict(
         if len(model.inputs) != 1:
             raise PackageError(f"{package}: which input is it? Give {{name: array}}; inputs: {', '.join(model.inputs)}")
         inputs = {next(iter(model.inputs)): inputs}
-    return model.predict(dict(inputs), model.new_state() if model.states else None)
+    outputs: dict[str, np.ndarray] = model.predict(dict(inputs), model.new_state() if model.states else None)
+    return outputs
 
 
 if "IPython" in sys.modules:  # it completes keywords by a function's signature

@@ -23,7 +23,7 @@ except KeyboardInterrupt:  # Ctrl-C in the first tenth of a second; nothing of o
 
 
 def cli() -> None:
-    """Run the process of the command line: failing streams end no run, and an interruption always prints a message."""
+    """Run the process of the command line: a failing output stream ends no run, and an interruption always prints a message."""
     try:
         terminal.protect_streams()
         args = sys.argv[1:]

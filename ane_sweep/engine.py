@@ -32,13 +32,13 @@ from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK, columns, format_path, s
 
 
 class View(Display, Protocol):
-    """A display of a plan that runs."""
+    """The interface of a display of a running plan."""
 
     def close(self) -> None: ...
 
 
 class QuietView(QuietDisplay):
-    """A display that shows no progress; status lines between two tasks go to `tell`."""
+    """A display without progress; status lines between two tasks go to `tell`."""
 
     def __init__(self, tell: Callable[[str], None]):
         self.tell = tell
@@ -50,7 +50,7 @@ class QuietView(QuietDisplay):
 
 
 class Terminal:
-    """Show a sweep's progress and results at the command line."""
+    """The command line's display of a sweep's progress and results."""
 
     def tell(self, line: str) -> None:
         """Show one line of progress or a warning."""
@@ -84,7 +84,7 @@ def sweep(request: Request, out: Path, args: list[str], audience: Terminal = TER
 
 @contextmanager
 def report_full_disk() -> Iterator[None]:
-    """Turn an error of the system, such as a full disk, into `Unfinished`: the request is not wrong, and the sweep can go on."""
+    """Raise `Unfinished` for an error of the system such as a full disk: the request is right, and the sweep can continue."""
     try:
         yield
     except OSError as error:
@@ -93,7 +93,7 @@ def report_full_disk() -> Iterator[None]:
 
 @contextmanager
 def release_on_error(run: runs.Run) -> Iterator[None]:
-    """Release a run if the block fails, so that this process may continue the run later."""
+    """Release a run if the block raises an error, so that this process may continue the run later."""
     try:
         yield
     except BaseException:
@@ -113,7 +113,7 @@ def perform(
 ) -> tuple[runs.Run, list[Record], bool]:
     """Run a plan and return (run, its records, True if they must still be published). A finished run is only read.
 
-    execute   what runs the plan, as `all_of_it` does
+    execute   the function that runs the plan, such as `run_and_record`
     """
     if not plan.chains:
         raise ConfigError(list(dict.fromkeys(plan.refused.values())))
@@ -237,7 +237,7 @@ def track(folder: Path, settings: TrackingSettings, audience: Terminal) -> None:
 
 
 def links(logged: tracking.Logged, ui: str | None) -> dict[str, str]:
-    """Return the ways to look at a logged sweep: the command that starts MLflow's UI (a server needs none), and its pages."""
+    """Return the ways to view a logged sweep: the command that starts MLflow's UI (a server needs none), and its pages."""
     command = tracking.ui_command(logged, ui)
     pages = {"charts": tracking.experiment_link(logged, ui=ui), "compare": tracking.compare_link(logged, ui=ui)}
     return {"MLflow": command, **pages} if command else pages

@@ -29,7 +29,7 @@ End = Literal[
 
 
 class AneSweepError(Exception):
-    """Base of all errors whose text is meant for the user."""
+    """Base class of errors whose text is meant for the user."""
 
 
 class ConfigError(AneSweepError):
@@ -41,7 +41,7 @@ class ConfigError(AneSweepError):
 
 
 class Away(ConfigError):
-    """Raised for weights that are not on this disk and cannot be downloaded now: `where` is their repository, `why` its answer."""
+    """Raised for weights that are not on this disk and cannot be downloaded now: `where` is their repository, `why` the error."""
 
     def __init__(self, problem: str, model: str, where: str, why: str):
         super().__init__(problem)
@@ -112,7 +112,7 @@ def suggestion(word: object, choices: Iterable[object]) -> str:
 
 
 def nearest(word: object, choices: Iterable[object], where: str) -> str:
-    """Return all of a few choices; of many the nearest ones, the number of the others and the command that lists them."""
+    """Return the choices if they are few; else the nearest ones, the number of others and the command that lists them."""
     known = [str(choice) for choice in choices]
     if len(known) <= _SHOWN + 2:
         return ", ".join(known)
@@ -121,7 +121,7 @@ def nearest(word: object, choices: Iterable[object], where: str) -> str:
 
 
 def _close(word: str, choices: list[str]) -> list[str]:
-    """Return the choices that a word may mean, likeliest first: other tools' spellings, other cases, typos, beginnings."""
+    """Return the choices that a word may mean, likeliest first: other tools' spellings, other cases, typos, prefixes."""
     plain = word.lower().rpartition(".")[2] or word.lower()  # ct.ComputeUnit.CPU_AND_NE
     same = [choice for choice in choices if choice.lower() in (plain, _ELSEWHERE.get(plain))]
     begin = [choice for choice in choices if len(plain) > 2 and choice.lower().startswith(plain)]

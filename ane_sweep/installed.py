@@ -1,4 +1,4 @@
-"""A check of the install: the packages that run a sweep, and files that an installer put there. Imports none of them."""
+"""A check of the install: the packages that run a sweep, and files put there by an installer. It imports none of them."""
 
 import sysconfig
 from functools import cache
@@ -13,7 +13,7 @@ WORKER = ("torch", "transformers", "safetensors", "tokenizers")  # the extra `ru
 
 
 def need_worker(what: str) -> None:
-    """Raise ConfigError if the packages that `what` runs with are not installed."""
+    """Raise ConfigError if the packages that `what` needs are not installed."""
     if missing := [name for name in WORKER if find_spec(name) is None]:
         raise ConfigError(
             f"{what} needs {', '.join(missing)}, which this install leaves out: pip install 'ane-sweep[run]', in a "
@@ -23,7 +23,7 @@ def need_worker(what: str) -> None:
 
 
 def is_installed(path: Path) -> bool:
-    """Return True for files of Python's library, of ane_sweep, and of folders that an installer fills (they hold *.dist-info)."""
+    """Return True for files of Python's library, of ane_sweep, and of folders that an installer fills (with *.dist-info)."""
     path = path.resolve()
     return any(_is_library(folder) for folder in (path, *path.parents)) or _OURS in (path, *path.parents)
 

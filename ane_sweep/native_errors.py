@@ -20,7 +20,7 @@ _SPACE_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 
 
 def error_chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error, then the errors that it was raised from, outermost first."""
+    """Yield the error, then its causes, from the outermost to the first."""
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen:
@@ -30,7 +30,7 @@ def error_chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an exception's message; if the exception cannot give one (its `__str__` raises), return a sentence that says so."""
+    """Return an exception's message, or a sentence instead if its `__str__` raises."""
     try:
         return str(error)
     except BaseException as another:
@@ -40,8 +40,8 @@ def text_of(error: BaseException) -> str:
 def is_out_of_memory(error: BaseException) -> bool:
     """Return True if an exception means a refused allocation.
 
-    Its type or its errno says so. If native code raised it, which often knows no type but RuntimeError, its message counts
-    as well. The message of what Python code raised (the user's, for example) never does.
+    Its type or its errno decides. For an error from native code, often a plain RuntimeError, its message counts too;
+    the message of an error from Python code (the user's, for example) never does.
     """
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno == errno.ENOMEM

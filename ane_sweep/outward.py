@@ -46,8 +46,9 @@ def mask_credentials(text: str) -> str:
 
 
 def without_secrets(text: str, address: str) -> str:
-    """Return a message about an address without its password and tokens: verbatim, decoded, or the part that a parser took
-    for something else, as a port."""
+    """Return a message about an address without its password and tokens: verbatim, decoded, or as the part that a
+    parser took for something else (a port, for example).
+    """
     for secret in sorted(_secrets(address), key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return mask_credentials(text)
@@ -68,7 +69,7 @@ def _mask_parameter(found: re.Match[str]) -> str:
 
 
 def mask_private(text: str) -> str:
-    """Return the text without credentials and home folders: the user's own becomes ~, others lose the name, `/Users/***/models`."""
+    """Return the text without credentials and names in home folders: the user's own home becomes ~, others `/Users/***/models`."""
     text = mask_credentials(text)
     for home, pattern in _own_homes(os.environ.get("HOME")):
         text = pattern.sub("~", text) if home in text else text
@@ -103,7 +104,7 @@ def _make_short_public(text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return text that is safe within a line of Markdown: no pipe ends a column, no tag, link or line begins."""
+    """Return text that is safe within a line of Markdown: no pipe ends a column, and no tag, link or line begins."""
     text = make_public(text).replace("\n", " ").strip()
     text = re.sub(r"\\(?=[!-/:-@\[-`{-~]|$)", r"\\\\", text).replace("&", "&amp;").replace("<", "&lt;")
     return re.sub(r"\](?=[(\[:])", r"\\]", text).replace("|", "\\|")

@@ -13,9 +13,9 @@ _WIDE = 100_000  # columns: nothing is folded
 def aligned(
     rows: Iterable[Sequence[str | Text]], *, heads: Sequence[str] = (), right: Collection[int] = (), width: int = _WIDE
 ) -> str:
-    """Return rows under `heads`, two spaces between columns; those numbered in `right` end together.
+    """Return rows under `heads`, two spaces between columns; columns numbered in `right` are right-aligned.
 
-    Up to `width` columns, beyond which the words of the last column go on below themselves.
+    Beyond `width` characters, the last column wraps within itself.
     """
     lines = [list(row) for row in ([heads] if heads else []) + list(rows)]
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -29,7 +29,7 @@ def aligned(
 
 
 def plain(what: RenderableType, width: int) -> str:
-    """Return rich's output as text without colour; no line ends in spaces."""
+    """Convert rich's output to text without colour and without trailing spaces."""
     buffer = io.StringIO()
     console = Console(
         file=buffer, width=width, color_system=None, force_terminal=False, force_jupyter=False, highlight=False

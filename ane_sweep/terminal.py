@@ -1,5 +1,5 @@
-"""Messages and exit codes of a verb, formats of durations and sizes, and standard streams that never end a run: a reader
-that goes away or a full disk costs the printed text, no more; a terminal that knows only ASCII gets ASCII.
+"""Messages and exit codes of verbs, formats of durations and sizes, and standard streams that never end a run: with a
+closed pipe or a full disk only the printed text is lost; a terminal that only shows ASCII gets ASCII.
 """
 
 import codecs
@@ -38,7 +38,7 @@ PLAIN = {"±": "+-", "━": "-", "…": "...", "→": "->", "≥": ">=", "≤": 
 
 
 class Output(io.FileIO):
-    """A descriptor whose writes never fail. It keeps its first error as `trouble` and drops all later text."""
+    """A stream whose writes never fail. It stores its first error as `trouble` and drops all later text."""
 
     trouble: OSError | None = None
 
@@ -75,7 +75,7 @@ def plain(error: UnicodeError) -> tuple[str, int]:
 
 
 def find_lost_output() -> str | None:
-    """Flush standard output; return why text was lost, or None if none was, or if the reader went away."""
+    """Flush standard output. Return why text was lost, or None if none was, or if the reader closed the pipe."""
     sys.stdout.flush()
     raw = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
     trouble = raw.trouble if isinstance(raw, Output) else None
@@ -83,7 +83,7 @@ def find_lost_output() -> str | None:
 
 
 def _open(number: int) -> None:
-    """Open a closed standard stream on /dev/null; else the next opened file would take its number and its output."""
+    """Open a closed standard stream on /dev/null; else the next opened file would get its number and its output."""
     try:
         os.fstat(number)
     except OSError:
@@ -112,8 +112,8 @@ def format_path(path: Path) -> str:
 
 
 def tell(**content: object) -> None:
-    """Print a result for scripts: one JSON object on standard output, in ASCII, so that it holds no terminal commands.
-    Numbers that are not finite become null.
+    """Print a result for scripts: one JSON object on standard output, in ASCII, so that it contains no terminal
+    commands. Numbers that are not finite become null.
     """
     import json
 
@@ -153,7 +153,7 @@ def _folded(line: str) -> list[str]:
 
 
 def duration(seconds: float | None) -> str:
-    """Return `9 s`, `4 min`, `2 h 05 min`, `unknown`."""
+    """Return seconds as `9 s`, `4 min`, `2 h 05 min`, or `unknown`."""
     if seconds is None:
         return "unknown"
     if seconds < 90:
@@ -163,7 +163,7 @@ def duration(seconds: float | None) -> str:
 
 
 def count(number: int, thing: str) -> str:
-    """Return `1 cell`, `4 cells`."""
+    """Return a number with its noun: `1 cell`, `4 cells`."""
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
@@ -173,7 +173,7 @@ def columns(otherwise: int = 160) -> int:
 
 
 def size(nbytes: float) -> str:
-    """Return `45.3 MB`, `3.11 GB` (decimal units, as disks and Finder count)."""
+    """Return bytes as `45.3 MB`, `3.11 GB` (decimal units, as disks and Finder use)."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if nbytes >= scale:
             return f"{nbytes / scale:.3g} {unit}"

@@ -67,11 +67,11 @@ class Parser(argparse.ArgumentParser):
             )  # fmt: skip
 
     def json(self, holds: str, instead: str) -> None:
-        """Add --json, which prints the result as one object with `schema` and the keys that `holds` names."""
+        """Add --json, which prints the result as one object with `schema` and the keys in `holds`."""
         self.add("--json", f"one JSON object: {holds} (default: {instead})")
 
     def matrix(self) -> None:
-        """Accept the keys of a sweep as well: the result of `read` has them as `matrix`, for config.load."""
+        """Accept the keys of a sweep as well: `read` returns them as `matrix`, for config.load."""
         self.takes_matrix = True
         self.add("--config-dir DIR", "a folder of your own options (default: ./conf, if it is there)")
 
@@ -79,7 +79,7 @@ class Parser(argparse.ArgumentParser):
         self.add("out=PATH", "the outputs folder (default: $ANE_SWEEP_OUT, or ./outputs)", outputs_folder, "")
 
     def read(self, args: Sequence[str]) -> argparse.Namespace:
-        """Return the words as attributes. With --help anywhere among them, print the help and raise SystemExit(0)."""
+        """Return the words as attributes. If --help is among them, print the help and raise SystemExit(0)."""
         if asks_help(args):
             print(self.format_help())
             raise SystemExit(OK)

@@ -38,7 +38,9 @@ RIDDLES = re.compile(
     r"\b(what is (not|left|said|told|asked|kept|made|done|known)|is said of|are said|it is said|what .{0,30} of what"
     r"|that which|whom|whoever|whatever it|where it is|if it is none|is none|of one's own|of their own that"
     r"|and no other|the one that|beside (it|them|another|one another)|as they are|what there is|nobody|somebody"
-    r"|none of it)\b",
+    r"|none of it|the ways? out|told|said to be|none (such|there)|where none|as (it|they) (was|were|stands?|lies?)|be it"
+    r"|those of (which|whom)|goe?s? without|of it alone|deserves? doubt|in doubt|at hand|kept matrix|held against"
+    r"|written aside|worth a word)\b",
     re.IGNORECASE,
 )
 BARE_NAMES = re.compile(

@@ -19,14 +19,14 @@ def all_words(words: Iterable[str], axes: Mapping[str, object]) -> list[str]:
 
 
 def request(words: Iterable[str], axes: Mapping[str, object]) -> tuple[Request, list[str]]:
-    """Return the request, and the words that a command line would ask for it with. Raises ConfigError."""
+    """Return the request, and the equivalent words of a command line. Raises ConfigError."""
     args = all_words(words, axes)
     with compose.isolate_hydra():
         return config.load(args), args
 
 
 def as_words(words: Iterable[str]) -> list[str]:
-    """Split texts into words as a shell does. Raises ConfigError for what is no text."""
+    """Split texts into words as a shell does. Raises ConfigError for a value that is not text."""
     found = []
     for text in words:
         if not isinstance(text, str):
@@ -39,7 +39,7 @@ def as_words(words: Iterable[str]) -> list[str]:
 
 
 def as_word(key: str, value: object) -> Iterator[str]:
-    """Yield `chunks=[1, 2]` as `chunks=1,2`; a mapping as a word for each of its keys."""
+    """Yield `chunks=[1, 2]` as `chunks=1,2`; a mapping gives one word for each of its keys."""
     known = schema.KEYS.get(key)
     if isinstance(value, Mapping) and (known is None or dict not in known.types):
         for name, one in value.items():
@@ -58,7 +58,7 @@ def _listed(value: object) -> list[object]:
 
 
 def _plain(value: object) -> object:
-    """Return tuples, ranges and arrays as lists, paths as text, numpy's numbers as Python's."""
+    """Convert tuples, ranges and arrays to lists, paths to text, numpy's numbers to Python's."""
     if isinstance(value, PathLike):
         return fspath(value)
     if hasattr(value, "tolist"):

@@ -20,13 +20,13 @@ from ane_sweep.runner import display
 
 @dataclass(frozen=True)
 class Page:
-    """An HTML page, in a frame that may run its own script and reach nothing else."""
+    """An HTML page in a frame, which may run its own script but reach nothing outside."""
 
     html: str
     height: int = 800
 
     def save(self, path: "str | os.PathLike[str]") -> Path:
-        """Write the page as one file that needs no other. Raises ConfigError if the file cannot be written."""
+        """Write the page as one self-contained file. Raises ConfigError if the file cannot be written."""
         return page.save(Path(path), self.html)
 
     def _repr_html_(self) -> str:
@@ -39,7 +39,7 @@ class Page:
 
 @dataclass
 class Reader(engine.Terminal):
-    """A view of a sweep that was started from Python: it collects the messages for the caller."""
+    """A view of a sweep that was started from Python; it collects the messages for the caller."""
 
     said: list[str] = field(default_factory=list)
 
@@ -60,8 +60,7 @@ class Reader(engine.Terminal):
 
 
 class Bar(engine.QuietView):
-    """A progress bar: finished tasks, running ones and failures. It is drawn between tasks alone: nothing of ours runs
-    beside what is timed."""
+    """A progress bar: finished tasks, running ones and failures. It is drawn only between tasks, so that it disturbs no timing."""
 
     def __init__(self, tell: Callable[[str], None], plan: Plan, show: Callable[..., Any]):
         super().__init__(tell)
@@ -103,7 +102,7 @@ class Bar(engine.QuietView):
 
 
 def shower() -> Callable[..., Any] | None:
-    """Return IPython's display if a kernel shows this process's output; None elsewhere, a plain IPython included."""
+    """Return IPython's display function if a Jupyter kernel shows this process's output; else None, also in plain IPython."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     if getattr(shell, "kernel", None) is None:

@@ -1,4 +1,4 @@
-"""Objects of a notebook: a plan, a sweep and its records. They use the same engine as the command line."""
+"""Objects for notebooks: a plan, a sweep and its records. They use the same engine as the command line."""
 
 import html
 import os
@@ -42,7 +42,7 @@ _HEADLINE = (
 
 @dataclass(frozen=True)
 class Planned:
-    """The plan of a matrix. As text: its cells, the work that they share, and its cost.
+    """The plan of a matrix. As text it shows the cells, their shared work, and the cost.
 
     cells     the requests, in order
     refused   cell key -> why that combination is impossible
@@ -70,8 +70,8 @@ class Sweep:
     """A finished sweep.
 
     path      its folder, outputs/runs/<stamp>
-    records   one a cell, in the order asked for (ane_sweep.bridge.record.Record)
-    said      sentences about the run: its plan, what it went on with, and doubts (a tracker out of reach)
+    records   one per cell, in the requested order (ane_sweep.bridge.record.Record)
+    said      messages about the run: its plan, continued work, and warnings (a tracker out of reach)
     """
 
     path: Path
@@ -80,11 +80,11 @@ class Sweep:
 
     @property
     def ok(self) -> bool:
-        """Return True if all is well, as exit code 0 means: no cell failed, and none has a warning."""
+        """Return True for exit code 0: no cell failed, and none has a warning."""
         return engine.exit_code(self.records) == OK
 
     def frame(self) -> "pandas.DataFrame":
-        """Return one row a cell, named by its axes: `minilm chunks=2`.
+        """Return a data frame with one row per cell, named by its axes: `minilm chunks=2`.
 
         The columns: the axes that vary, with the model; `status`; every figure under its kind, a chip's with the chip
         (`measured.latency_median_ms`, `predicted.m4.ops_ane`), the headline figures first; `reason` and `cell_key`.
@@ -117,8 +117,8 @@ class Sweep:
     def compare(self, before: "str | os.PathLike[str] | Sweep", *, across_hosts: bool = False) -> "Compared":
         """Return the changes from an earlier run to this one: timings by a test, everything else by its own measure.
 
-        before        a sweep, or as for `ane-sweep compare`: "good", a run's name or folder, "NAME:chunks=1"
-        across_hosts  compare what does not depend on the host, too
+        before        a sweep, or a word as in `ane-sweep compare`: "good", a run's name or folder, "NAME:chunks=1"
+        across_hosts  compare sweeps of different hosts, by the figures that do not depend on the host
 
         Raises RunNotFound, and ConfigError if the two cannot be compared.
         """
@@ -152,7 +152,7 @@ class Sweep:
 class Found(Sweep):
     """The result of a search for the best cell: a sweep that timed only some of its cells.
 
-    best   the best cell's record, or those that no other beats; empty if no cell fits
+    best   the best cell's record, or several if none beats the others; empty if no cell fits
     text   the answer in words
     """
 

@@ -1,4 +1,4 @@
-"""The cause of death of a worker that left no result: a status and a sentence, from its exit code and the tail of its stderr."""
+"""The reason why a worker died without a result: a status and a sentence, from its exit code and the tail of its stderr."""
 
 import os
 import re
@@ -91,7 +91,7 @@ def _find_last_frame(tail: str) -> str:
 
 
 def _find_last_line(tail: str) -> str:
-    """Return the last informative line of stderr, which faulthandler's frames and list of extension modules are not."""
+    """Return the last informative line of stderr, passing over faulthandler's frames and its list of extension modules."""
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     for line in reversed(lines):
         if not line.startswith(("Extension modules:", "File ", "Current thread", "Thread 0x", "<no Python frame>")):

@@ -1,6 +1,6 @@
 """Options of how a model is built, and the families and runtimes that support each. Standard library only, for the planner.
 
-An option that is not at its default enters only the keys of the stages that build with it.
+An option that differs from its default is part of the keys of those stages only that use it.
 """
 
 from collections.abc import Mapping
@@ -52,13 +52,14 @@ def _came_with(target: str, what: str) -> Only:
 
 @dataclass(frozen=True)
 class _Interface:
-    """Options of what goes in and comes out.
+    """Options of a model's inputs and outputs.
 
-    head    selected before the projection
-    mask    a constant (one for all heads, or a copy for each), computed inside as converters of 2023 left it, an input
+    head    positions selected before the projection to the vocabulary
+    mask    a constant (one for all heads, or a copy for each), computed inside the program as converters of 2023 wrote
+            it, an input
             `causal_mask` (1,1,S,S), or that and a second one, `key_mask` (1,S), 1 where a key may be seen
     mask_dtype  fp32: the additions of the causal mask stay in fp32 (applied by stages/convert.py)
-    batch   inputs in one prediction; rows of a batch know nothing of each other
+    batch   inputs in one prediction; rows of a batch do not affect each other
     classes  probabilities and the class's name in place of logits, as exporters write classifiers
     embeddings  outside: `inputs_embeds` (1,S,C) in place of ids
     """
@@ -174,16 +175,16 @@ class _Interface:
 if TYPE_CHECKING:
 
     class RewriteAxes:
-        """The values of the rewrites, which worker/rewrites declares."""
+        """The axes that rewrites add; worker/rewrites declares them."""
 else:
     RewriteAxes = rewrites.make_axes()
 
 
 @dataclass(frozen=True)
 class Options(RewriteAxes, _Interface):
-    """The options of one model, one value each; the defaults build the unchanged model.
+    """The build options of one model, one value each; the defaults build the unchanged model.
 
-    cache   see _cache.py
+    cache   the form of the key-value cache: see _cache.py
     inputs  with fp16 all inputs but `cache_position` are fp16, as in the notebooks, which is exact for ids up to 2,048
             (applied by stages/convert.py)
     """

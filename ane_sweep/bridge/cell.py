@@ -26,7 +26,9 @@ def _too_long(asked: Asked) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """The axes of every cell. `model` and `precision` name options, whose contents are in `model_options` and `precision_options`."""
+    """The axes that every cell has. `model` and `precision` name options, whose contents are in `model_options` and
+    `precision_options`.
+    """
 
     model: str = mapping(shapes=("fetch", "reference", "examples", "convert"))
     family: str
@@ -92,8 +94,9 @@ class Common:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell(Scoring, Numerics, Options, Copies, Cut, Common):
-    """A request, which never changes; the record keeps what really happened as `realised`. A field defines a whole axis:
-    see axes/. (The last of the bases comes first in the order of the fields.)"""
+    """The request of one cell; it never changes, and the record stores the actual run as `realised`. A field defines a
+    whole axis: see axes/. (The last base class comes first in the order of the fields.)
+    """
 
     throughput: int = axis(
         "inputs predicted one after the other, texts repeated until there are as many; 0: none",
@@ -135,7 +138,7 @@ class Cell(Scoring, Numerics, Options, Copies, Cut, Common):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "Cell":
-        """Return the cell of a composed configuration that has been checked."""
+        """Return the cell of a configuration that was composed and checked."""
         model, precision = config["model"], config["precision"]
         return cls(
             **{name: config[name] for name in _ITS_OWN},
@@ -165,7 +168,7 @@ class Cell(Scoring, Numerics, Options, Copies, Cut, Common):
 
     @property
     def kind(self) -> Kind:
-        """Return the rules of its model's task."""
+        """Return the rules for the kind of model that this cell has."""
         return KINDS[self.model_settings.task]
 
     @property
@@ -174,7 +177,7 @@ class Cell(Scoring, Numerics, Options, Copies, Cut, Common):
         return MACOS_TARGETS.get(self.target, self.target)
 
     def label(self, axes: tuple[str, ...] | list[str]) -> str:
-        """Return the cell by the given axes, as `model=gpt2 chunks=2`; dotted names reach into the policies."""
+        """Return a text that names the cell by the given axes, as `model=gpt2 chunks=2`; dotted names reach into the policies."""
         return " ".join(f"{axis}={format_value(self.value(axis))}" for axis in axes)
 
     def value(self, axis: str) -> object:

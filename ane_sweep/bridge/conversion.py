@@ -14,7 +14,7 @@ _built: set[type] = set()
 
 
 def convert(value: object, kind: type[T], dec_hook: Callable[[type, str], object] | None = None) -> T:
-    """Return a plain value as `kind`. Raises msgspec.ValidationError if the value has another form."""
+    """Convert a JSON value to the type `kind`. Raises msgspec.ValidationError if the value has another form."""
     import msgspec
 
     _build(kind)
@@ -22,7 +22,8 @@ def convert(value: object, kind: type[T], dec_hook: Callable[[type, str], object
 
 
 def check(value: object, kind: type[T]) -> T:
-    """Return `value` itself as a TypedDict, with the keys that the type does not name, which `convert` drops.
+    """Return `value` unchanged, typed as the TypedDict `kind`; keys that the type does not name stay, unlike with
+    `convert`.
 
     Raises msgspec.ValidationError if a key that the type names has another form.
     """
@@ -37,7 +38,7 @@ def _fits(value: object, kind: type[T]) -> TypeGuard[T]:
 
 
 def decode(text: str | bytes, kind: type[T]) -> T:
-    """Return a JSON text as `kind`. Raises msgspec.DecodeError, of which ValidationError is one."""
+    """Parse a JSON text as the type `kind`. Raises msgspec.DecodeError (ValidationError is a subclass)."""
     import msgspec
 
     _build(kind)
@@ -45,7 +46,7 @@ def decode(text: str | bytes, kind: type[T]) -> T:
 
 
 def _build(kind: type) -> None:
-    """Let msgspec describe a type and every type that its fields have."""
+    """Let msgspec describe a type and the types of its fields."""
     import msgspec  # not at the top: this module is imported where nothing is converted
 
     if kind in _built:

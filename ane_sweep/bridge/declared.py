@@ -1,4 +1,5 @@
-"""Declarations of modules: one literal each, read from the source without an import, so that nothing heavy is loaded.
+"""Declarations of modules: each module has one literal, which is read from its source without an import, so that
+nothing heavy is loaded.
 
     STAGE = Stage(order=30, many="conversions", ...)       in ane_sweep/worker/stages/convert.py
 
@@ -21,7 +22,7 @@ T = TypeVar("T")
 
 
 class Declared(dict[str, T], Generic[T]):
-    """A mapping of module name to declaration, for one package, in order. An unknown name raises a ConfigError with the known ones."""
+    """The declarations of one package's modules by name, in order. Raises ConfigError with the known names for an unknown one."""
 
     def __init__(self, package: str, literal: str, kind: type[T], order: Callable[[T], int] | None = None):
         found = [(path.stem, read(path, literal, kind)) for path in modules(folder(package))]
@@ -34,17 +35,17 @@ class Declared(dict[str, T], Generic[T]):
 
 
 def folder(package: str) -> Path:
-    """Return the folder of a package of ours, such as `ane_sweep.worker.stages`."""
+    """Return the path of one of our packages, such as `ane_sweep.worker.stages`."""
     return HOME.joinpath(*package.split("."))
 
 
 def modules(where: Path) -> list[Path]:
-    """Return a folder's modules, sorted, without its helpers."""
+    """Return the modules of a folder, sorted, without the helpers, whose names begin with `_`."""
     return sorted(path for path in where.glob("*.py") if not path.stem.startswith("_"))
 
 
 def read(path: Path, literal: str, kind: type[T]) -> T:
-    """Return the `LITERAL = Kind(name=value, ...)` of a module as a `kind`. Raises ConfigError that names the file."""
+    """Return the declaration `LITERAL = Kind(name=value, ...)` of a module as a `kind`. Raises ConfigError that names the file."""
     found = _pattern(literal).search(path.read_text(encoding="utf-8"))
     form = f"{path}: expected one top-level `{literal} = {kind.__name__}(name=value, ...)`"
     if found is None:
@@ -62,14 +63,14 @@ def read(path: Path, literal: str, kind: type[T]) -> T:
 
 
 def without(text: str, *literals: str) -> str:
-    """Return a module's source without its declarations."""
+    """Return a module's source without the declarations named."""
     for literal in literals:
         text = _pattern(literal).sub("", text)
     return text
 
 
 def _pattern(literal: str) -> re.Pattern[str]:
-    """Return the pattern of a declaration: one line, or lines that are indented until the bracket closes at the margin."""
+    """Return the pattern of a declaration: one line, or indented lines up to a closing bracket at the margin."""
     return re.compile(rf"^{literal} = (\w+\((?:.*\)|\n(?:[ ].*\n|\n)*\)))[ ]*(?:#.*)?$", re.MULTILINE)
 
 

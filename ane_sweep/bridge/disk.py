@@ -18,7 +18,7 @@ _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a blo
 
 @contextlib.contextmanager
 def replace_file(path: Path, mode: int = 0o644) -> Iterator[Path]:
-    """Yield a file to write in place of `path`, which holds the old content or the new, never half of one, whatever happens."""
+    """Yield a temporary file whose content replaces `path` atomically: readers see all of the old content or all of the new."""
     handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     aside = Path(name)
     try:
@@ -35,12 +35,12 @@ def replace_file(path: Path, mode: int = 0o644) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def open_user_file(path: Path) -> Iterator[Path]:
-    """Yield an empty file to write; when the block ends well, its content is written to the user's `path`. Every verb writes
-    a file that the user names through here.
+    """Yield an empty file to write; if the block ends without an error, its content goes to the user's `path`. Every
+    verb writes the files that the user names through this function.
 
-    A regular file, or one that is not there yet, holds its old content or all of the new. A pipe, a device and a link are
-    opened and written to, as a shell's `>` does: they stay what they are, and standard error names what was written.
-    Raises OSError if `path` cannot be written, IsADirectoryError for a folder.
+    A regular or new file is replaced atomically. A pipe, a device and a link are opened and written to, as a shell's
+    `>` does, and standard error names what was written. Raises OSError if `path` cannot be written, IsADirectoryError
+    for a folder.
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a folder; give the name of a file", str(path))
@@ -69,7 +69,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def as_json(value: object) -> bytes:
-    """Return the bytes that `write_json` writes."""
+    """Return a value as the bytes that `write_json` writes."""
     return json.dumps(value, allow_nan=False, indent=1).encode()
 
 
@@ -91,7 +91,7 @@ def no_constant(word: str) -> NoReturn:
 def open_folder(root: Path, *names: str) -> Iterator[int | None]:
     """Yield a descriptor of the folder `root`/names..., or None if it is absent or one of `names` is a link.
 
-    What is deleted through the descriptor lies in that very folder, whatever its path leads to by then. `root` may be a link.
+    Deleting through the descriptor stays in that folder even if its path leads elsewhere by then. `root` may be a link.
     """
     with contextlib.ExitStack() as stack:
         folder: int | None = None
@@ -106,8 +106,9 @@ def open_folder(root: Path, *names: str) -> Iterator[int | None]:
 
 
 def make_folder(root: Path, *names: str) -> Path:
-    """Make the folder `root`/names... if it is absent, and return it. A link among `names` could lead anywhere: it gives
-    way to a folder, with a warning, and what it led to stays as it is."""
+    """Make the folder `root`/names... if it is absent, and return it. A link among `names` could lead anywhere: it is
+    replaced by a folder, with a warning, and its target stays untouched.
+    """
     root.mkdir(parents=True, exist_ok=True)
     path = root
     for name in names:
@@ -122,7 +123,8 @@ def make_folder(root: Path, *names: str) -> Path:
 
 
 def remove_tree(path: Path) -> None:
-    """Delete a folder and all in it, also where a tool left read-only folders behind; of a link, the link alone.
+    """Delete a folder with its content, read-only folders included; a link is deleted without following it. An absent
+    folder is no error, and nothing is raised.
 
     Absent is fine; never raises.
     """
@@ -132,7 +134,7 @@ def remove_tree(path: Path) -> None:
 
 
 def remove_entry(folder: int, name: str) -> None:
-    """Delete the entry `name` of an open folder, as `remove_tree` does."""
+    """Delete the entry `name` of an open folder, following no link and raising nothing."""
     with contextlib.suppress(OSError):
         if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             os.unlink(name, dir_fd=folder)

@@ -1,7 +1,9 @@
-"""The file that a model is scored on (score=...): the planner reads it to refuse bad files, the task reads it to score.
+"""The file that a model is scored on (score=...): the planner reads it to refuse bad files, and the task reads it to
+score.
 
-.txt                        text; a line an example where examples are asked for
-.csv .tsv .jsonl .parquet   columns text (or sentence, review, content), label; of pairs sentence1, sentence2, score
+.txt                        plain text; one example a line if the score needs examples
+.csv .tsv .jsonl .parquet   columns text (or sentence, review, content) and label; for pairs:
+                            sentence1, sentence2, score
 """
 
 import csv
@@ -64,7 +66,7 @@ def rows(path: Path, name: str) -> list[Row]:
 
 
 def text(path: Path, name: str) -> str:
-    """Return the text of a file. Raises ConfigError for a file that is empty or not UTF-8."""
+    """Read a text file. Raises ConfigError for a file that is empty or not UTF-8."""
     try:
         said = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -82,7 +84,7 @@ def running_text(path: Path, name: str) -> str:
 
 
 def known_labels(arch: Mapping[str, object]) -> list[str]:
-    """Return a classifier's labels in the order of its outputs, from its config.json; Hugging Face's default names else."""
+    """Return a classifier's labels in the order of its outputs, from its config.json, or Hugging Face's default names."""
     named, labels = arch.get("id2label"), arch.get("num_labels")
     names = named if isinstance(named, Mapping) else {}
     count = len(names) or (labels if isinstance(labels, int) and labels else 2)
@@ -90,7 +92,7 @@ def known_labels(arch: Mapping[str, object]) -> list[str]:
 
 
 def find_output(label: str, known: list[str]) -> int | None:
-    """Return the index of the output that a file's label means, by name in any case or by number; None if there is no such output."""
+    """Return the index of the output for a label in a file, matched by name (case ignored) or number; None if no output matches."""
     lowered = [one.casefold() for one in known]
     if label.strip().casefold() in lowered:
         return lowered.index(label.strip().casefold())

@@ -17,8 +17,8 @@ class Executor:
     """A way to run a sweep's tasks.
 
     help    a few words about the machines that run the tasks
-    places  "module:function" on the planner's side that finds the machine of each `machine=`, called as `find_places` here;
-            "": this machine runs everything
+    places  "module:function" in the planner, called like `find_places`, that finds the machine for each value of
+            `machine`; "": this machine runs everything
     """
 
     help: str

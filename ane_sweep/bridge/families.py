@@ -21,19 +21,21 @@ class Serves:
 
     architectures    a name in config.json's `architectures` -> the task that the model is built for
     model_types      values of config.json's `model_type`
-    layers, longest  keys of config.json: the number of blocks; the longest input, or None where no key holds it
-    otherwise        the longest input where config.json does not say
-    reserved         of the positions, those that no text gets
+    layers, longest  keys of config.json: the number of blocks; the longest input, or None if no key holds it
+    otherwise        the longest input if config.json does not give it
+    reserved         number of positions that no text may use
     tied             whether the head is the table of embeddings, unless config.json says otherwise
     per_layer        places in a block where the program can always be cut
-    parts            where one config.json describes several models: the task -> the key that holds its own, in which
-                     `layers` and `longest` lie; a config.json that is of one alone is read as if it lay there
+    parts            if one config.json describes several models: task -> the key of that model's own part, which holds
+                     `layers` and `longest`; a config.json of one model alone is read as that part
     norms            "layer" (a weight and a bias for each channel) or "rms" (a weight alone)
-    gated            whether the feed-forward has a third projection, its gate; or the key of config.json that says so by a
-                     value that begins with "gated-"
-    unbuilt          a key of config.json -> the value with which no variant here is built
-    several          an architecture that is no one model -> the choices, {name} being the checkpoint
-    own_mask         its module in transformers makes the causal mask itself and keeps nothing: `original` has no choice of either
+    gated            whether the feed-forward has a third projection, its gate; or the key of config.json whose value
+                     then begins with "gated-"
+    unbuilt          a key of config.json -> the value that no variant here can build
+    several          an architecture that contains several models -> a sentence with the choices; {name} is the
+                     checkpoint
+    own_mask         its module in transformers makes the causal mask itself and has no cache: the variant `original`
+                     offers no choice of either
     """
 
     architectures: dict  # type: ignore[type-arg]  # of texts; read from a literal
@@ -52,7 +54,7 @@ class Serves:
     unbuilt: dict = field(default_factory=dict)  # type: ignore[type-arg]
 
     def key(self, task: str, name: str) -> str:
-        """Return a key of the architecture, dotted if it lies in a part."""
+        """Return a key of config.json, dotted if the task's model has a part of its own there."""
         return f"{self.parts[task]}.{name}" if task in self.parts else name
 
     def has_gate(self, arch: Mapping[str, object]) -> bool:
@@ -60,7 +62,7 @@ class Serves:
         return str(arch.get(self.gated)).startswith("gated-") if isinstance(self.gated, str) else self.gated
 
     def find_unbuilt(self, arch: Mapping[str, object]) -> list[str]:
-        """Return one sentence for each value of an architecture that the family does not build."""
+        """Return one sentence for each setting of an architecture that this family cannot build."""
         return [
             f"its config.json has {key}={str(value).lower()}, and no variant is built for that"
             for key, value in self.unbuilt.items()
@@ -69,7 +71,7 @@ class Serves:
 
 
 def names() -> list[str]:
-    """Return the known families, sorted: the modules of the folder that are not helpers, and what other packages declare."""
+    """Return the names of the known families, sorted: our modules that are not helpers, and those that other packages declare."""
     return sorted({*_listed(FOLDER), *plugins.find_plugins("families")})
 
 
@@ -79,7 +81,7 @@ def _listed(folder: Path) -> list[str]:
 
 
 def source(family: str) -> Path:
-    """Return the path of a family's module. Raises ConfigError for an unknown family, as any name with a dot or a leading _ is."""
+    """Return the path of a family's module. Raises ConfigError for an unknown family; names with a dot or a leading _ are unknown."""
     if (plugin := plugin_of(family)) is not None and plugin.source is not None:
         return plugin.source
     if family not in (known := names()):
@@ -91,12 +93,12 @@ def source(family: str) -> Path:
 
 
 def problem(family: str) -> str | None:
-    """Return why a family that a package declares cannot be used (it is broken, or its name is taken); None if it can."""
+    """Return why a family of another package cannot be used (it is broken, or its name is taken), or None if it can."""
     return plugins.problem("families", family, _listed(FOLDER))
 
 
 def plugin_of(family: str) -> plugins.Plugin | None:
-    """Return the plug-in that brings a family; None for a family of ours. Raises ConfigError if the plug-in is broken."""
+    """Return the plug-in that defines a family, or None for a family of ours. Raises ConfigError if the plug-in is broken."""
     return plugins.only("families", family, _listed(FOLDER))
 
 
@@ -121,6 +123,6 @@ def variants(family: str) -> list[str]:
 
 @cache
 def serves(family: str) -> Serves | None:
-    """Return a family's declaration of checkpoints; None for a family without any (probe)."""
+    """Return a family's declaration of the checkpoints that it takes, or None if it declares none (probe)."""
     path = source(family)
     return declared.read(path, "SERVES", Serves) if "\nSERVES = " in path.read_text(encoding="utf-8") else None

@@ -1,7 +1,8 @@
-"""The figures of a result: metrics and timings (placements: placement/types.py), as tasks give them and records keep them.
+"""The figures of a result: metrics and timings, as tasks return them and records store them (placements:
+placement/types.py).
 
-Their constraints are what every file of ours holds and every file from elsewhere must. A field that was never
-written and has no value stays unwritten: see `as_plain`. Earlier versions left out some that have a default.
+Files of ours and files from elsewhere must all satisfy the constraints of the types. A field without a value is not
+written (see `as_plain`); earlier versions also left out some that have a default.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ _UNWRITTEN = {
 
 @dataclass(frozen=True)
 class Metric:
-    """One figure. `source` names its origin (a runtime, a tool, a cost model), `chip` the chip that it is for; None: this host."""
+    """One figure. `source` names its origin (a runtime, a tool, a cost model), `chip` the chip that it holds for; None: this host."""
 
     name: Name
     value: int | float | None
@@ -33,18 +34,18 @@ class Metric:
 
     @property
     def what(self) -> tuple[str, str, str | None]:
-        """Return the identity of the figure: equal for two metrics that measure the same thing."""
+        """Return the identity of the figure: two metrics with equal identities measure the same thing."""
         return self.name, self.kind, self.chip
 
     @property
     def label(self) -> str:
-        """Return a name such as `measured.latency_median_ms` or `predicted.m4.ops_ane`, with its kind, so that kinds never mix."""
+        """Return a name such as `measured.latency_median_ms` or `predicted.m4.ops_ane`; the kind in it keeps kinds apart."""
         return ".".join(part for part in (self.kind, self.chip, self.name) if part)
 
 
 @dataclass(frozen=True)
 class Look:
-    """The machine's state before a timing: `in_vain` holds the warnings that did not go away while the timing waited."""
+    """The machine's state before a timing: `in_vain` holds the warnings that were still true when the wait ended."""
 
     ready: bool = True
     waited_s: NotNegative = 0.0
@@ -56,9 +57,9 @@ class Look:
 class Timing:
     """The timing of a program by one process, in milliseconds a call.
 
-    loops      calls that one of `samples_ms` is the mean of
-    notes      what the samples give to think (outliers, a trend)
-    prefill_median_ms  of a key-value cache, whose other figures are those of one decoding step
+    loops      number of calls that each entry of `samples_ms` averages
+    notes      oddities of the samples (outliers, a trend)
+    prefill_median_ms  median of a prefill call, with a key-value cache; the other figures are then of one decoding step
     """
 
     round: Count
@@ -77,7 +78,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Artifact:
-    """One file of a task's artifact; its name is relative to the artifact."""
+    """One file of a task's artifact; `name` is its path relative to the artifact."""
 
     name: Name
     path: str

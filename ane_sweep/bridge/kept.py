@@ -1,6 +1,6 @@
-"""JSON files that one command leaves for the next, read as a type.
+"""JSON files that one command writes and a later command reads, as a type.
 
-A file that is torn, no JSON or of another form counts as absent: its content is made again, with one warning.
+A file that is damaged or has another form counts as absent: its content is made again, with one warning.
 """
 
 from pathlib import Path
@@ -16,7 +16,9 @@ _told: set[str] = set()
 
 
 def read(path: Path, kind: type[T], instead: str) -> T | None:
-    """Return a file's content as `kind`, or None if it has another form; `instead` says in one clause what then happens."""
+    """Read a JSON file as the type `kind`, or return None if it has another form; the clause `instead` tells the user
+    what happens then.
+    """
     found = as_kind(disk.read_json(path), kind)
     if found is None and path.exists():
         tell(f"{path} is damaged: {instead}")
@@ -24,7 +26,7 @@ def read(path: Path, kind: type[T], instead: str) -> T | None:
 
 
 def as_kind(value: object, kind: type[T]) -> T | None:
-    """Return a JSON value as `kind`, or None if it has another form."""
+    """Convert a JSON value to the type `kind`, or return None if it has another form."""
     try:
         return None if value is None else conversion.convert(value, kind)
     except msgspec.ValidationError:
@@ -32,7 +34,7 @@ def as_kind(value: object, kind: type[T]) -> T | None:
 
 
 def tell(sentence: str) -> None:
-    """Print a warning once, however often the damaged file is read."""
+    """Print a warning about a damaged file once, however often the file is read."""
     if sentence not in _told:
         _told.add(sentence)
         say(f"doubt: {sentence}")

@@ -1,4 +1,4 @@
-"""The rules for the value of one key of a configuration, which schema.py's and architecture.py's tables are made of."""
+"""The rules for the value of one key of a configuration; the tables of schema.py and architecture.py consist of them."""
 
 import json
 import math
@@ -16,11 +16,11 @@ NUMBER = (int, float)
 class Key:
     """The values that one key takes, and its purpose.
 
-    words   those that may stand in place of a number
-    most    the largest number, or the longest list; `why` there is a limit at all
-    items   types of what a list holds
-    label   whether it is a name for people, which changes nothing in the work
-    check   of (name, value): what is wrong beyond that, in one sentence, or None
+    words   words allowed in place of a number
+    most    the largest number, or the longest list; `why` is the reason for the limit
+    items   types of a list's items
+    label   whether it is only a name for people, which changes no result
+    check   function of (name, value) for further rules: returns one sentence if the value is wrong, or None
     """
 
     types: tuple[type, ...]
@@ -64,7 +64,7 @@ class Key:
 
 
 def abbreviate(value: object, quote: str = "'") -> str:
-    """Return a value for a sentence, cut if it is longer than 100 characters."""
+    """Return a value as text for a sentence, cut if it is longer than 100 characters."""
     text = repr(value) if quote or not isinstance(value, str) else value
     return text if len(text) <= 100 else f"{text[:80]}... ({len(text):,} characters)"
 

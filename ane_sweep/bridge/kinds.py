@@ -1,6 +1,6 @@
 """The kinds of models, by the word `task` of a model's option. Standard library only, for planner and worker.
 
-One more kind is one more row of KINDS: code asks a row's attributes and never compares the word.
+To add a kind, add a row to KINDS: code reads a row's attributes and never compares the word.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,20 +10,21 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Kind:
-    """The rules of all models of one task.
+    """The rules for all models of one task.
 
-    length   what sets the length of an input: the axis seq_len, the architecture, or the caller's own module
-    reads    the texts that are inputs: "windows" of running text, or "sentences"; "" where an input is no text
-    leaves   what outputs mean: logits of "tokens" or "labels", "vectors" that are compared by similarity, "noise" of a
+    length   the source of an input's length: the axis seq_len, the architecture, or the caller's own module
+    reads    the form of text inputs: "windows" of running text, or "sentences"; "" if inputs are not text
+    leaves   the meaning of outputs: logits of "tokens" or "labels", "vectors" to compare by similarity, "noise" of a
              picture, or "values" of unknown meaning
-    texts    inputs that a model is compared on, unless its option says otherwise
-    does     the end of the sentence `model=NAME ...` for a verb that cannot use it
-    talks    the verb that holds a session with it, or ""; `example` is what the verb asks for instead of other kinds
+    texts    default number of inputs on which a model is compared
+    does     the end of the sentence `model=NAME ...` in the message of a verb that cannot use such a model
+    talks    the verb for an interactive session with such a model, or ""; `example` is the model that this verb
+             proposes in place of other kinds
     scores   values of the axis `score` that fit; `sample` is the file in data/texts/ that ships for them
     causal   it has a causal mask and one head, and can keep a cache between calls
     pair     it is an encoder and a decoder, each with its own blocks and lookup
-    blocks   "one list", of which few can stand for all; "several" lists; or "none" that are built here
-    part     the key of config.json that holds the vocabulary; `vocabulary` is its size where config.json leaves it out
+    blocks   "one list" of equal blocks, "several" lists, or "none" that are built here
+    part     the key of config.json that holds the vocabulary; `vocabulary` is its size if config.json leaves it out
     """
 
     length: Literal["seq_len", "architecture", "caller"]
@@ -42,7 +43,9 @@ class Kind:
     vocabulary: int = 0
 
     def count_ids(self, arch: Mapping[str, object]) -> int:
-        """Return the number of token ids that inputs may hold; 0 for a model that takes none. (Whisper's are its decoder's.)"""
+        """Return the number of distinct token ids that inputs may hold, 0 for a model without token inputs. (For
+        Whisper: its decoder's.)
+        """
         if not self.reads:
             return 0
         own = arch.get(self.part, {}) if self.part else arch
@@ -79,5 +82,5 @@ KINDS = {
 
 
 def tasks_with(fits: Callable[[Kind], bool]) -> tuple[str, ...]:
-    """Return the tasks whose kind passes a test."""
+    """Return the tasks whose kind satisfies the predicate `fits`."""
     return tuple(task for task, kind in KINDS.items() if fits(kind))

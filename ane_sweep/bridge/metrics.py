@@ -20,28 +20,30 @@ EVERYWHERE: tuple[Place, ...] = ("table", "report", "mlflow", "best", "compare")
 class MetricSpec:
     """How one metric is named, shown and compared.
 
-    name            as records, MLflow and `frame` have it
+    name            its name in records, MLflow and `frame`
     unit            of the recorded value; "1": a plain number
-    better          1 if more is better, -1 if less is, 0 if neither
-    shows           table: a column of the table of cells; report: a column of the best cells, and a limit to set there;
-                    mlflow: before the metrics of `rest.`; best: a figure of `best`; compare: changes are reported
+    better          1 if higher is better, -1 if lower is, 0 if neither
+    shows           the places that show it. table: a column of the table of cells; report: a column of the best cells,
+                    and a limit to set there; mlflow: outside `rest.`; best: an objective of `best`; compare: its
+                    changes are reported
     label           short words for sentences; default: the name with spaces
-    heading         of its columns; default: the label and the shown unit
+    heading         heading of its columns; default: the label and the shown unit
     word            its name in `best`, in the shown unit; default: the name
     scale           (shown unit, recorded value of one such unit) if it is shown in another unit
     digits          decimals in tables; None: three significant figures
-    score           the report weighs it beside RANKED in a work whose cells all have it
-    torch           metric of fp32 torch that stands in parentheses behind the value
-    narrow          heading on a terminal that is too narrow for the table
-    drop_order      place in the order in which such a terminal drops columns, from 1; 0: it keeps this one
-    varying         the table shows it only if an axis varies whose name begins with this
-    fallback        metric whose figure it is where it was not recorded: of a program with one output the worst is that one
-    ratio           (part, whole): names of the metrics that it is computed from, as it is not recorded itself
-    over_processes  how the figures of several timing processes become one
-    least_change    `compare` reports a change from here on, in the recorded unit
-    least_share     the same as a share of the earlier value
+    score           the report ranks cells by it too, in addition to RANKED, if all cells of a model have it
+    torch           the metric of fp32 torch that is shown in parentheses behind the value
+    narrow          shorter heading for a narrow terminal
+    drop_order      rank in the order in which a narrow terminal drops columns, from 1; 0: never dropped
+    varying         the table shows it only if an axis whose name begins with this varies
+    fallback        metric to read if this one was not recorded: for a program with one output, the worst output is that
+                    output
+    ratio           (numerator, denominator): the metrics that it is computed from, if it is not recorded itself
+    over_processes  how the figures of several timing processes are combined
+    least_change    the least change that `compare` reports, in the recorded unit
+    least_share     the least change that `compare` reports, as a share of the earlier value
     ceiling         values above it count as equal to it in `compare`
-    worse, improved buckets of `compare`
+    worse, improved buckets of `compare` for a change to the worse or the better
     """
 
     name: str
@@ -80,7 +82,7 @@ class MetricSpec:
 
     @property
     def tracked_name(self) -> str:
-        """Return the metric's name in MLflow, which has a scaled metric in the shown unit: `package_mb`."""
+        """Return the metric's name in MLflow, e.g. `package_mb`; a metric with a scale is tracked in its shown unit."""
         return self.search_word if self.scale else self.name
 
     @property
@@ -97,7 +99,7 @@ class MetricSpec:
         return self.heading or f"{self.short} {self.shown_unit}".rstrip()
 
     def text(self, recorded: float | None) -> str:
-        """Return a recorded value in the shown unit as tables have it, `-` for None."""
+        """Return a recorded value as tables show it, in the shown unit; `-` for None."""
         if recorded is None:
             return "-"
         value = recorded / self.divisor
@@ -180,12 +182,12 @@ RANKED = {"latency_median_ms": "fastest", "package_bytes": "smallest", "psnr_db"
 
 
 def shown_in(place: Place) -> list[MetricSpec]:
-    """Return the metrics that show in one place, in the order of the registry."""
+    """Return the metrics that one place shows, in the order of the registry."""
     return [spec for spec in METRICS.values() if place in spec.shows]
 
 
 class Recorded(Protocol):
-    """A record, as far as the registry reads it."""
+    """The fields of a record that the registry reads."""
 
     def read(self, name: str, kind: Kind = "measured", chip: str | None = None) -> float | None: ...
 
@@ -201,7 +203,7 @@ def unit(name: str) -> str:
 
 
 def value(record: Recorded, spec: MetricSpec, chip: str | None = None) -> float | None:
-    """Return the recorded figure of a metric, of its fallback, or of its ratio; None if the record has none of them."""
+    """Return the recorded figure of a metric, or of its fallback, or the value of its ratio; None if the record has none of them."""
     if spec.ratio:
         part, whole = (record.read(name, spec.kind, chip) for name in spec.ratio)
         return part / whole if part is not None and whole else None
@@ -215,7 +217,7 @@ def scores() -> list[MetricSpec]:
 
 
 def by_search_word() -> dict[str, MetricSpec]:
-    """Return {word: metric} of the figures that `best` knows by a word of their own."""
+    """Return {name in `best`: metric} of the metrics that `best` accepts by a short name."""
     return {spec.search_word: spec for spec in shown_in("best")}
 
 

@@ -1,5 +1,5 @@
-"""nanoGPT's checkpoints, for the family gpt2: how to recognise one, and the architecture in it. Standard
-library only: the planner asks.
+"""nanoGPT's checkpoints for the family gpt2: how to recognise one, and how to read its architecture. Standard library
+only, as the planner imports it.
 
 A folder holds either `ckpt.pt`, as nanoGPT's train.py writes it (a pickle: {"model": state, "model_args": {...}, ...}),
 or that state as model.safetensors beside a config.json that holds the model_args. Names and shapes of the state are for
@@ -23,7 +23,7 @@ _ARGS = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size")
 
 
 def is_config(config: Mapping[str, object]) -> bool:
-    """Return True if a config.json holds nanoGPT's model_args: Hugging Face's has no block_size, and says its model_type."""
+    """Return True if a config.json holds nanoGPT's model_args: those have block_size and no model_type, unlike Hugging Face's."""
     return "block_size" in config and "model_type" not in config
 
 
@@ -38,8 +38,8 @@ def is_checkpoint(folder: Path) -> bool:
 
 
 def architecture(args: Mapping[str, object], option: ModelSettings, label: str) -> dict[str, object]:
-    """Return the option's architecture with a checkpoint's numbers. What model_args do not say stays the option's: above all
-    the activation, which became the exact GELU in 2023 (before: activation_function=gelu_new).
+    """Return the option's architecture with a checkpoint's numbers. A setting that model_args lack stays the option's:
+    above all the activation, which became the exact GELU in 2023 (before: activation_function=gelu_new).
 
     Raises ConfigError for another family's option and for arguments that are missing.
     """
@@ -75,17 +75,17 @@ def model_args(path: Path, model: str) -> dict[str, object]:
 
 
 class _Ordered(OrderedDict[str, object]):
-    """An OrderedDict as torch.save writes it: empty at first. A pickle that copies a large one again and again is refused."""
+    """The OrderedDict of a pickle by torch.save: empty at first. A pickle that copies a large one again and again is refused."""
 
     def __init__(self) -> None:
         super().__init__()
 
     def __setstate__(self, state: object) -> None:
-        """Drop the versions of modules that PyTorch keeps as an attribute of a state."""
+        """Ignore the module versions that PyTorch stores in a state's attributes."""
 
 
 class _Plain(pickle.Unpickler):
-    """Containers and numbers; tensors become None, everything else is refused."""
+    """An unpickler for containers and numbers: tensors become None, and everything else is refused."""
 
     def find_class(self, module: str, name: str) -> Callable[..., object]:
         if (module, name) == ("collections", "OrderedDict"):

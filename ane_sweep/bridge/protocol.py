@@ -1,4 +1,4 @@
-"""The protocol of planner and worker: constants and process facts around task.json (in) and result.json (out)."""
+"""Constants and process facts for planner and worker, around task.json (in) and result.json (out)."""
 
 import contextlib
 import os
@@ -17,12 +17,13 @@ EXIT_NO_SPACE = 74  # sysexits' EX_IOERR: the worker could not even write its re
 
 
 class Interrupted(AneSweepError):
-    """Raised while a sweep stops: this task was killed, or never started, and left no result."""
+    """Raised when a sweep stops: this task was killed or never started, and left no result."""
 
 
 def python_environment() -> dict[str, str]:
-    """Return the inherited environment for a Python of ours, to be started with -P: it finds ane_sweep, and whatever lies in the
-    folder that it runs in is not imported. (An empty entry of PYTHONPATH is that folder, a relative one is below it.)"""
+    """Return the environment for a Python process of ours, to be started with -P: it finds ane_sweep, and imports no
+    file of its working folder. (An empty entry of PYTHONPATH is that folder, a relative one is below it.)
+    """
     env = dict(os.environ)
     paths = [os.path.abspath(path) for path in env.pop("PYTHONPATH", "").split(os.pathsep) if path]
     home = Path(ane_sweep.__file__).resolve().parents[1]

@@ -1,4 +1,5 @@
-"""Weight recipes: the options of `precision.weights`, their defaults, and the OS that each one needs. Stdlib only.
+"""Weight recipes: the options of `precision.weights`, their defaults, and the OS that each one needs. Standard library
+only.
 
     kind                linear | palettized | sparse | mixed
     bits                linear: 8, 4   palettized: 8, 6, 4, 3, 2, 1   mixed: wanted average, or null with min_psnr_db
@@ -54,7 +55,7 @@ _CHOICES: dict[tuple[str, str], tuple[object, ...]] = {
 
 
 def problems(weights: object) -> list[str]:
-    """Return every problem of `precision.weights`, one sentence each; null is the recipe that changes nothing."""
+    """Return every problem of `precision.weights`, one sentence each. (null means no compression.)"""
     if weights is None:
         return []
     found = _problems_of(weights, "precision.weights", _COMMON)
@@ -86,7 +87,7 @@ def canonical(weights: Mapping[str, Any] | None) -> Recipe | None:
 
 
 def calibration(recipe: Recipe) -> dict[str, object] | None:
-    """Return the measurements that the recipe needs first, as `params` of stage calibrate; None for most recipes."""
+    """Return the measurements that a recipe needs first, as `params` of stage calibrate; None if it needs none."""
     wanted: dict[str, object] = {}
     if recipe["kind"] == "mixed":
         wanted["sensitivity"] = {name: recipe[name] for name in ("candidates", "min_elements", "skip")}
@@ -96,8 +97,10 @@ def calibration(recipe: Recipe) -> dict[str, object] | None:
 
 
 def least_target(recipe: Recipe) -> tuple[str, str]:
-    """Return (first iOS that can hold the recipe, the feature that needs it). A test checks it against coremltools 9.0; see also
-    its `_quantization_passes.py`: joint compression, sub-channel tables and blocks, 4-bit numbers, 3-bit tables."""
+    """Return (the first iOS version that supports the recipe, the feature that requires it). A test checks it against
+    coremltools 9.0; see also its `_quantization_passes.py`: joint compression, sub-channel tables and blocks, 4-bit
+    numbers, 3-bit tables.
+    """
     reasons = [("iOS16", "compressed weights"), *_reasons(recipe)]
     for override in recipe["overrides"]:
         reasons += _reasons(override)
@@ -105,7 +108,7 @@ def least_target(recipe: Recipe) -> tuple[str, str]:
 
 
 def average_bits(recipe: Recipe) -> float:
-    """Return the average bits a weight, before tables, scales and what stays uncompressed: for the planner's estimates."""
+    """Return the average bits per weight before tables, scales and uncompressed weights are counted, for the planner's estimates."""
     bits = 16.0 if recipe["kind"] == "sparse" else float(recipe["bits"] or max(recipe["candidates"]))
     if (sparsity := recipe.get("sparsity")) is None:
         return bits
@@ -114,7 +117,7 @@ def average_bits(recipe: Recipe) -> float:
 
 
 def parse_sparsity(sparsity: float | str) -> tuple[int, int] | float:
-    """Return a sparsity of `0.75` unchanged, and "2:4" as (2, 4)."""
+    """Parse a sparsity: `0.75` stays a number, "2:4" becomes (2, 4)."""
     if isinstance(sparsity, str):
         n, m = sparsity.split(":")
         return int(n), int(m)
@@ -137,7 +140,7 @@ def _reasons(recipe: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _apply_override(weights: Mapping[str, object], override: Mapping[str, object]) -> dict[str, object]:
-    """Return the recipe for weights that an override matches: another kind starts from its own defaults."""
+    """Return the recipe for weights that an override matches; if the override changes the kind, that kind's defaults hold."""
     changes = {name: value for name, value in override.items() if name != "match"}
     base = {name: value for name, value in weights.items() if name not in _COMMON}
     if changes.get("kind", weights["kind"]) != weights["kind"]:

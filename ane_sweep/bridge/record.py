@@ -1,4 +1,4 @@
-"""One record per cell: the contract between runner, tracker, report and other people's scripts.
+"""One record per cell: the contract between runner, tracker, report and users' scripts.
 
 A sweep leaves `outputs/runs/<stamp>/records.jsonl`, one strict JSON object a line, versioned by `schema`.
 """
@@ -31,7 +31,7 @@ Key = Annotated[str, Meta(pattern=r"^[\w-]{1,128}\Z")]
 
 
 class Status(StrEnum):
-    """The status of a cell. A `degraded` cell ran, with a warning; a `fallback` cell ran on another unit than requested."""
+    """The status of a cell. A `degraded` cell ran, with a warning; a `fallback` cell ran on another unit than the requested one."""
 
     OK = "ok"
     DEGRADED = "degraded"
@@ -46,7 +46,7 @@ class Status(StrEnum):
 
 
 class StageStatus(StrEnum):
-    """The status of one stage of a cell. `unavailable` means that this host cannot run it, and leaves the cell ok."""
+    """The status of one stage of a cell. With `unavailable`, this host cannot run the stage, and the cell is still ok."""
 
     OK = "ok"
     CACHED = "cached"
@@ -61,7 +61,7 @@ class StageStatus(StrEnum):
 
 @dataclass
 class StageOutcome:
-    """The outcome of one stage for a cell; `key` names the task and is shared by every cell that used it.
+    """The outcome of one stage for a cell; every cell that used the same task has the same `key`.
 
     seconds  wall time of the process that did the work, null when it did not run
     exit     exit code of that process, or the name of the signal that ended it
@@ -89,7 +89,7 @@ class Weights:
 class Record:
     """All facts about one cell: `cell` is the request, `realised` what really happened.
 
-    timings  one entry a process that timed it; the metrics are pooled from these (pool.py)
+    timings  one entry for each process that timed the cell; pool.py combines them into metrics
     """
 
     sweep: File
@@ -109,7 +109,7 @@ class Record:
     schema: int = SCHEMA
 
     def value(self, name: str, kind: Kind = "measured", chip: str | None = None) -> float | None:
-        """Return the value of a metric, or None if the record has none of that name, kind and chip.
+        """Return the value of a metric, or None if the record lacks it.
 
         Raises ConfigError for a name that no record has.
         """
@@ -121,12 +121,12 @@ class Record:
         return found
 
     def read(self, name: str, kind: Kind = "measured", chip: str | None = None) -> float | None:
-        """Return the value of a metric of any name, or None if the record has none of that name, kind and chip."""
+        """Return the value of a metric, known to us or not, or None if the record lacks it."""
         found = self.metric(name, kind, chip)
         return None if found is None else found.value
 
     def metric(self, name: str, kind: Kind = "measured", chip: str | None = None) -> Metric | None:
-        """Return the metric of that name, kind and chip, or None."""
+        """Return the metric with that name, kind and chip, or None."""
         return next((metric for metric in self.metrics if metric.what == (name, kind, chip)), None)
 
     def placed(self, kind: Kind) -> Iterator[Placement]:
@@ -134,20 +134,21 @@ class Record:
         return (entry for entry in self.placement if entry.kind == kind)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the record as plain JSON values, `schema` first; what is no finite number becomes null."""
+        """Return the record as plain JSON values, `schema` first; numbers that are not finite become null."""
         plain = {"schema": self.schema, **msgspec.to_builtins({**vars(self), "placement": [], "timings": []})}
         plain["placement"] = [as_plain(entry) for entry in self.placement]
         plain["timings"] = [as_plain(entry) for entry in self.timings]
         return {name: _finite(value) for name, value in plain.items()}
 
     def to_json(self) -> str:
-        """Return one line of strict JSON, with its digest."""
+        """Return the record as one line of strict JSON that includes its digest."""
         plain = self.to_dict()
         return json.dumps({**plain, DIGEST: _digest(plain)}, allow_nan=False, ensure_ascii=False)
 
     @classmethod
     def from_dict(cls, plain: object, where: str = "record") -> "Record":
-        """Return the record of a dict, as the inverse of `to_dict`; StoreError on a newer schema, an unknown status or a missing field.
+        """Build a record from the dict that `to_dict` returned. Raises StoreError on a newer schema, an unknown status
+        or a missing field.
 
         Fields that this version does not know are left out: a later version may add some within one schema.
         """
@@ -167,12 +168,14 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str, where: str = "record") -> "Record":
-        """Return the record of a line, as the inverse of `to_json`; NaN and Infinity, which are not JSON, are errors as well."""
+        """Build a record from a line that `to_json` returned; NaN and Infinity, which are not JSON, are errors too."""
         return cls.from_dict(_parse(text, where), where)
 
 
 def read_records(run_folder: Path) -> list[Record]:
-    """Return all records of one sweep in file order; RunNotFound without the file, StoreError naming a bad line."""
+    """Return all records of one sweep in file order. Raises RunNotFound if the file is absent, StoreError with the
+    number of a bad line.
+    """
     path = Path(run_folder) / FILE_NAME
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -198,9 +201,10 @@ def _parse(line: str, where: str) -> object:
 
 
 def _check_digests(lines: Mapping[str, dict[str, object]]) -> None:
-    """Compare each parsed line (place -> value) with the digest in it. Raises StoreError for a line that was changed.
+    """Compare each parsed line (place -> value) with the digest that it contains. Raises StoreError for a line that was
+    changed.
 
-    Without any digest the file is of an earlier version: it is read, with a warning.
+    A file without digests is from an earlier version: it is read, with a warning.
     """
     if lines and not any(DIGEST in plain for plain in lines.values()):
         kept.tell("records of an earlier version have no digests: damage to them would not be noticed")
@@ -219,7 +223,7 @@ def _remedy(path: Path) -> str:
 
 
 def kept_records(run_folder: Path) -> list[Record] | None:
-    """Return the records of a run of ours; None if the file is absent, or damaged, which prints one warning."""
+    """Return the records of one of our runs, or None if the file is absent or damaged; a damaged file prints one warning."""
     try:
         return read_records(run_folder)
     except RunNotFound:
@@ -240,28 +244,28 @@ def write_records(run_folder: Path, records: Iterable[Record]) -> Path:
 
 
 def map_record_texts(records: Iterable[Record], say: Callable[[str], str] = make_public) -> list[Record]:
-    """Return records for other readers, `say` applied to all their texts: secrets masked, control characters escaped."""
+    """Return copies of the records with `say` applied to every text, which masks secrets and escapes control characters."""
     return [Record.from_dict(map_texts(record.to_dict(), say)) for record in records]
 
 
 def has_random_weights(record: Record) -> bool:
-    """Return True if any weights are random numbers: requested, or drawn by a given module's own code."""
+    """Return True if any weights are random: requested so, or drawn by the code of the user's own module."""
     return record.weights.kind == "random" or DRAWN in record.realised
 
 
 def worst_psnr(record: Record) -> float | None:
-    """Return the PSNR in dB of the output that fares worst, which is that of the program if it has one output; or None."""
+    """Return the PSNR in dB of the worst output, or of the program if it has only one output; None if not recorded."""
     worst = record.value("psnr_worst_db")
     return record.value("psnr_db") if worst is None else worst
 
 
 def flat_cell(record: Record) -> dict[str, object]:
-    """Return the request with nested options as dotted keys: {"model": "gpt2", "policy.samples": 50}."""
+    """Return the request of a record with nested options as dotted keys: {"model": "gpt2", "policy.samples": 50}."""
     return flat_request(record.cell)
 
 
 def flat_request(request: dict[str, object], prefix: str = "") -> dict[str, object]:
-    """Return a request (`Cell.as_dict`, or `Record.cell`) with nested options as dotted keys, each behind `prefix`."""
+    """Return a request (`Cell.as_dict`, or `Record.cell`) with nested options as dotted keys, each after `prefix`."""
     flat: dict[str, object] = {}
     for key, value in request.items():
         if isinstance(value, dict) and value:
@@ -272,21 +276,21 @@ def flat_request(request: dict[str, object], prefix: str = "") -> dict[str, obje
 
 
 def as_typed(name: str) -> str:
-    """Return a name of `flat_cell` as typed on a command line: `model_options.texts.count` is `model.texts.count`."""
+    """Return a name of `flat_cell` as the command line has it: `model_options.texts.count` becomes `model.texts.count`."""
     group, dot, rest = name.partition("_options.")
     return f"{group}.{rest}" if dot and group in ("model", "precision") else name
 
 
 def varying_axes(records: list[Record]) -> list[str]:
-    """Return the names of the axes that differ between these records, in the order of the request."""
+    """Return the names of the axes that differ between these records, in the request's order."""
     return varying_names([flat_cell(record) for record in records])
 
 
 def varying_names(cells: list[dict[str, object]]) -> list[str]:
-    """Return the names of axes that differ between flat requests: together they distinguish any two that differ.
+    """Return the names of axes that differ between flat requests; together they distinguish any two different requests.
 
-    What follows from the model (`family`, `size`), and a nested option that follows from one varying plain axis,
-    belongs to that axis and is not counted. A missing key counts as a value.
+    An option that the model determines (`family`, `size`), or that another varying axis determines, is left out. A
+    missing key counts as a value.
     """
     names = list(dict.fromkeys(key for cell in cells for key in cell))
     varying = [name for name in names if _varies([cell.get(name) for cell in cells])]
@@ -317,8 +321,9 @@ def _hashable(value: object) -> tuple[str, object]:
 
 
 def _finite(value: object) -> object:
-    """Replace numbers that are not finite by null: one odd value must not cost the sweep its records. Passwords and tokens in
-    addresses are masked."""
+    """Replace numbers that are not finite by null, so that one odd value does not cost the sweep its records, and mask
+    passwords and tokens in addresses.
+    """
     if isinstance(value, str):
         return mask_credentials(value)
     if isinstance(value, float) and not math.isfinite(value):

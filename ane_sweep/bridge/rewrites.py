@@ -1,4 +1,5 @@
-"""The rewrites that a model can undergo: one module each in worker/rewrites, whose name is an axis. Standard library only.
+"""The rewrites that a model can undergo: one module each in worker/rewrites; the module's name is an axis. Standard
+library only.
 
 REWRITE = Rewrite(order=20, help="...", plain="none", choices=("none", "negative"), changes="program")
 """
@@ -6,7 +7,7 @@ REWRITE = Rewrite(order=20, help="...", plain="none", choices=("none", "negative
 from collections.abc import Mapping
 from dataclasses import dataclass, make_dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, NotRequired, TypedDict
 
 from ane_sweep.bridge.axes import RUNS, Asked, Only, axis
 from ane_sweep.bridge.declared import Declared
@@ -29,18 +30,28 @@ _DECODERS = Only("task", tasks_with(lambda kind: kind.causal), f"{FOR_DECODERS}h
 MODELS = {"blocks": (_OF_BLOCKS,), "texts": (_OF_BLOCKS, _OF_TEXTS), "decoders": (_OF_BLOCKS, _OF_TEXTS, _DECODERS)}
 
 
+class PermittedPair(TypedDict):
+    """The fields of axes.Only, as a declaration writes them."""
+
+    other: str
+    among: tuple[object, ...]
+    why: str
+    when: NotRequired[tuple[object, ...]]
+
+
 @dataclass(frozen=True)
 class Rewrite:
     """The declaration of a rewrite, read from its module without an import.
 
-    order    its place among the rewrites
+    order    its rank in the order of rewrites
     help     its line in --help
-    plain    the value that leaves the model alone, and the default where conf/config.yaml has none
-    changes  "module", as torch builds it, or "program", by the conversion alone
-    choices  its values; or it is a whole number from `plain` to `most`, and `why` no more
+    plain    the value that leaves the model unchanged; the default if conf/config.yaml sets none
+    changes  the thing it changes: the torch "module", or only the converted "program"
+    choices  its values; without them it is a whole number from `plain` to `most`, and `why` is the reason for that
+             limit
     models   the models that can undergo it: all of "blocks", those of "texts", or "decoders"
-    only     the fields of axes.Only: the pairs of values that can be had
-    pads     its value is a multiple to which it pads the sequence inside the program
+    only     the permitted pairs of values, as fields of axes.Only
+    pads     whether the sequence inside the program is padded to a multiple of its value
     """
 
     order: int
@@ -51,7 +62,7 @@ class Rewrite:
     most: int | None = None
     why: str = ""
     models: Literal["blocks", "texts", "decoders"] = "blocks"
-    only: tuple[dict[str, object], ...] = ()
+    only: tuple[PermittedPair, ...] = ()
     pads: bool = False
 
 
@@ -63,7 +74,7 @@ def round_up(length: int, multiple: int) -> int:
 
 
 def make_axes() -> type:
-    """Return a dataclass with an axis for each rewrite, in order."""
+    """Return a dataclass with one axis for each rewrite, in order."""
     return make_dataclass(
         "RewriteAxes",
         [

@@ -1,5 +1,5 @@
-"""The declarations of runtimes: the literal RUNTIME of each module runtimes/NAME.py. The methods of a loaded runtime are the
-protocol `Runtime` in runtimes/__init__.py.
+"""The declarations of runtimes: the literal RUNTIME of each module runtimes/NAME.py. Protocol `Runtime` in
+runtimes/__init__.py lists the methods of a loaded runtime.
 """
 
 from dataclasses import dataclass, replace
@@ -18,17 +18,19 @@ class Traits:
 
     needs       packages to execute, or a checkpoint for a torch module
     program     the kind of program that it executes: a folder of worker/programs/
-    measured    what its latency is measured on, for people; `{chip}` is the host's
-    hardware    whose that is: "Apple", or this host's "CPU", "NVIDIA GPU" ...
-    honours     the axes that change what it runs
-    auto        place among those that runtime=auto takes the first available one of; 0: by its name only
-    coreml      Core ML itself executes: it loads what stage compile leaves, its loads are timed apart, and a verdict says where
-                the program ran
+    measured    the hardware that its latency is measured on, for people; `{chip}` stands for the host's
+    hardware    the kind of that hardware: "Apple", or this host's "CPU", "NVIDIA GPU" ...
+    honours     the axes that it supports
+    auto        rank among the runtimes that runtime=auto tries; 0: only by name
+    coreml      Core ML executes: it loads the output of stage compile, its loads are timed separately, and a verdict
+                says on which units the program ran
     alone       nothing else runs at the same time, scoring included
-    idle_s      latency.idle_s where that is null: hardware that falls asleep
-    cannot      "module:function" of the planner's side, which says why this host cannot run it; "": every host can
-    warm        modules that it loads, as a stage declares them; nothing: what runs it is started cold
-    asks        "module:function" likewise: what they say of this host enters the keys, under the functions' names
+    idle_s      the default of latency.idle_s, for hardware that falls asleep
+    cannot      "module:function" in the planner that returns why this host cannot run it; "": every host can
+    warm        modules that it always loads, so that its process can be forked with them loaded; empty: its process
+                starts cold
+    asks        "module:function" in the planner: the facts of this host that they return are part of the keys, under
+                the functions' names
     """
 
     needs: Literal["program", "checkpoint"]
@@ -46,7 +48,7 @@ class Traits:
 
 
 class Runtimes(Declared[Traits]):
-    """Our runtimes and those of plug-ins; a plug-in that cannot be used raises its reason when it is requested."""
+    """Our runtimes and those of plug-ins. Requesting a plug-in that cannot be used raises the reason."""
 
     def __init__(self) -> None:
         super().__init__("ane_sweep.worker.runtimes", "RUNTIME", Traits)
@@ -61,7 +63,7 @@ class Runtimes(Declared[Traits]):
                 self.broken[name] = f"runtime {name!r} of {one} cannot be used: {error}"
 
     def problem(self, name: str) -> str | None:
-        """Return why a declared name cannot be used; None if it can, or if it is unknown."""
+        """Return why a declared runtime cannot be used, or None if it can or is unknown."""
         return plugins.problem("runtimes", name, self.ours) or self.broken.get(name)
 
     def __missing__(self, name: str) -> Traits:
@@ -70,12 +72,12 @@ class Runtimes(Declared[Traits]):
         return super().__missing__(name)
 
     def module_of(self, name: str) -> str:
-        """Return the module of a runtime of ours."""
+        """Return the module that implements a runtime of ours."""
         own = f"{PACKAGE}.{name}"
         return f"{own}.run" if (declared.folder(own) / "run.py").is_file() else f"{self.package}.{name}"
 
     def plugin_of(self, name: str) -> plugins.Plugin | None:
-        """Return the plug-in that brings a runtime; None for a runtime of ours. Raises ConfigError if the plug-in is broken."""
+        """Return the plug-in that defines a runtime, or None for a runtime of ours. Raises ConfigError if the plug-in is broken."""
         return plugins.only("runtimes", name, self.ours)
 
 
@@ -84,7 +86,7 @@ UNKNOWN = Traits(needs="program", measured="", hardware="CPU")
 
 
 def cannot(name: str) -> str | None:
-    """Return why this host cannot run a runtime; None if it can."""
+    """Return why this host cannot run a runtime, or None if it can."""
     door = RUNTIMES[name].cannot
     reason = _behind(door) if door else None
     return None if reason is None else str(reason)

@@ -1,6 +1,7 @@
-"""Settings of a request as types: the planner reads them from what Hydra composed, once it has checked that (planner/schema.py).
+"""Settings of a request as types: the planner reads them from Hydra's composed configuration after checking it
+(planner/schema.py).
 
-A cell keeps its options as they were composed, since they enter its key and its record; these types are how code reads them.
+A cell stores its options unconverted, since its key and record contain them; code reads them through these types.
 """
 
 from collections.abc import Mapping
@@ -37,9 +38,10 @@ class ArchKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """An option of the group `model`: one that is built here has an `arch`, one that is given a `path`.
+    """An option of the group `model`: a model that is built here has an `arch`, a model that the user gives has a
+    `path`.
 
-    planner/schema.py says what each field is for (GROUP_KEYS).
+    planner/schema.py describes each field (GROUP_KEYS).
     """
 
     name: str
@@ -91,7 +93,7 @@ class NightlySettings:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """The goal and the bounds of `ane-sweep best`."""
+    """The goal and the limits of `ane-sweep best`."""
 
     minimise: list[str] = field(default_factory=list)
     maximise: list[str] = field(default_factory=list)
@@ -102,7 +104,7 @@ class SearchSettings:
 
 @dataclass(frozen=True)
 class GateSettings:
-    """The quiet machine that each timing waits for."""
+    """The conditions of a quiet machine that each timing waits for."""
 
     wait_s: Number = 30
     busy: Number = 0.25
@@ -132,7 +134,7 @@ class TrackingSettings:
 class RunSettings:
     """How a whole sweep runs: no task's key depends on it. The defaults here are those of the command line.
 
-    `ane-sweep help keys` says what each is for (KEYS in planner/schema.py).
+    `ane-sweep help keys` describes each one (KEYS in planner/schema.py).
     """
 
     chips: list[str] = field(default_factory=partial(list, ("m1", "m4", "a17_pro")))
@@ -151,12 +153,12 @@ class RunSettings:
 
 
 def read_model(option: Mapping[str, object]) -> ModelSettings:
-    """Return an option of the group `model` as a type. Raises msgspec.ValidationError for one that was not checked."""
+    """Convert an option of the group `model` to its type. Raises msgspec.ValidationError for an unchecked one that does not fit."""
     return conversion.convert(option, ModelSettings)
 
 
 def read_precision(option: Mapping[str, object]) -> PrecisionSettings:
-    """Return an option of the group `precision` as a type. Raises msgspec.ValidationError for one that was not checked."""
+    """Convert an option of the group `precision` to its type. Raises msgspec.ValidationError for an unchecked one that does not fit."""
     return conversion.convert(option, PrecisionSettings)
 
 

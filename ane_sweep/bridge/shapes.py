@@ -1,8 +1,8 @@
-"""The inputs of a model that the user brings: shapes, dtypes and the values that they take. Standard library only.
+"""The inputs of a model that the user supplies: shapes, dtypes and ranges of values. Standard library only.
 
 {image: [1, 3, 224, 224], ids: {shape: [1, 128], dtype: int32, range: [0, 30000]}}
-{x: [[1, 3, 224, 224], [1, 3, 256, 256]]}     several shapes, the first of them the default
-{x: [1, "1..8", 64]}                          any size from 1 to 8, the largest the default
+{x: [[1, 3, 224, 224], [1, 3, 256, 256]]}     several shapes; the first is the default
+{x: [1, "1..8", 64]}                          any size from 1 to 8; the largest is the default
 """
 
 import re
@@ -21,11 +21,11 @@ Size = int | tuple[int, int]
 
 @dataclass(frozen=True)
 class Input:
-    """One input.
+    """One input of a user's model.
 
-    dtype   what the module is given; the program takes int32 for int64 and bool, which Core ML has not
-    values  (low, high) from which they are drawn: whole numbers below high, others up to it; None: normal numbers, 0 or 1
-    shapes  one, or several that are enumerated; a size of (low, high) is any between
+    dtype   the dtype that the module receives; the program takes int32 for int64 and bool, which Core ML lacks
+    values  (low, high) to draw from: integers exclude high; None: normal numbers, or 0 and 1 for bool
+    shapes  one shape, or several enumerated ones; a size (low, high) allows any between
     """
 
     name: str
@@ -38,8 +38,9 @@ class Input:
         return len(self.shapes) > 1 or any(isinstance(size, tuple) for size in self.shapes[0])
 
     def points(self) -> list[tuple[int, ...]]:
-        """Return the shapes to score and time at, the default first: each enumerated shape; of a range the largest, the
-        smallest and the middle."""
+        """Return the shapes to score and time at, the default first: each enumerated shape, or of a range the largest,
+        the smallest and the middle.
+        """
         if len(self.shapes) > 1 or not self.flexible:
             return [tuple(_at(size, 1.0) for size in shape) for shape in self.shapes]
         return [tuple(_at(size, share) for size in self.shapes[0]) for share in (1.0, 0.0, 0.5)]
@@ -50,7 +51,7 @@ def _at(size: Size, share: float) -> int:
 
 
 def points(inputs: tuple[Input, ...]) -> list[tuple[tuple[int, ...], ...]]:
-    """Return the shapes of all inputs together, the default first. A fixed shape repeats."""
+    """Return the combinations of shapes of all inputs to score and time at, the default first. A fixed shape repeats."""
     several = [one.points() for one in inputs]
     count = max((len(shapes) for shapes in several), default=1)
     rows = zip(*(shapes * (count if len(shapes) == 1 else 1) for shapes in several))
@@ -58,7 +59,7 @@ def points(inputs: tuple[Input, ...]) -> list[tuple[tuple[int, ...], ...]]:
 
 
 def label(inputs: tuple[Input, ...], point: tuple[tuple[int, ...], ...]) -> str:
-    """Return `1x3x256x256`: the shapes of those inputs that take several, each once."""
+    """Return a text such as `1x3x256x256`: the shapes of the inputs that take several, each different shape once."""
     named = ["x".join(map(str, shape)) for one, shape in zip(inputs, point) if one.flexible]
     return "_".join(dict.fromkeys(named))
 
@@ -73,7 +74,7 @@ def problem(name: str, spec: Mapping[str, object]) -> str | None:
 
 
 def read(spec: Mapping[str, object], name: str = "model.inputs") -> tuple[Input, ...]:
-    """Return the inputs in their order. Raises ConfigError with the first problem."""
+    """Parse `model.inputs` in order. Raises ConfigError with the first problem."""
     if not spec:
         raise ConfigError(f"{name}={{}}: no inputs; the form is {{image: [1,3,224,224]}}")
     found = tuple(_input(f"{name}.{key}", str(key), value) for key, value in spec.items())

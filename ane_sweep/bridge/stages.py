@@ -1,6 +1,4 @@
-"""The declarations of stages: the literal STAGE of each module stages/NAME.py. Only the edges between stages are elsewhere, in
-tasks.py.
-"""
+"""The declarations of stages: the literal STAGE of each module stages/NAME.py. The dependencies between stages are in tasks.py."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,37 +10,37 @@ from ane_sweep.bridge.declared import Declared
 class Stage:
     """One stage of a cell, as planner and runner see it.
 
-    order        its place in every list of stages
-    many         what people call several of its tasks: "conversions"
+    order        its rank in every list of stages
+    many         the plural for its tasks in messages: "conversions"
     timeout_s, memory_gib   the defaults of `limits`
-    base_gib, per_byte      estimated memory: of a process that does nothing yet; bytes per byte of the parameters in fp32
-    leaves       what lies in its folder, for the estimate of disk: a program that computes other figures than the one it is
-                 made of, the same program in another form, or the outputs of the model
-    compressed   of a program: its weights are those of the recipe, where the cell has one
-    planned      False: no part of a cell's plan, asked for by a report
-    stored       its result is kept in the cache. What is timed, or asked of Core ML about this machine, is never reused, and a
-                 checkpoint lies in the hub's own cache
+    base_gib, per_byte      estimated memory: GiB of an idle process, and bytes per byte of fp32 parameters
+    leaves       the content of its folder, for the estimate of disk space: a changed program, the same program in
+                 another form, or the model's outputs
+    compressed   whether the program that it leaves has compressed weights, if the cell has a recipe
+    planned      False: not part of a cell's plan; a report requests it
+    stored       its result is cached. Timings and Core ML's answers about this machine are never reused, and
+                 checkpoints are in the hub's own cache
     artifact     its files are named in the record
     network      it may use the network
-    alone        nothing else runs meanwhile
-    last         it loads the machine for long: when everything else is done
-    runs_program its process compiles or runs the program: what Core ML prints there belongs to the verdict, and it runs alone
-                 where the runtime asks for that
-    on_coreml    it asks Core ML itself, whatever the runtime
-    compiles_for_ane        Core ML compiles for the Neural Engine in it, which can take hours and kill
-    pooled       it times: its processes' figures are pooled, and no cell is without one
-    fatal        False: when it fails the cell keeps its figures, with a doubt
-    guess_s, guess_per_gb   seconds that a task is taken to last where none like it was ever run: of a process that does
-                 little, and for each GB of parameters in fp32
-    limited      False: it is short, and the user cannot set its limits; a cell, whose key holds all limits, says nothing of it
-    reads        data files that decide its result beside code, as patterns below the package
-    warm         modules that its process always loads: it is forked from a parent that has them (runner/fork_server.py).
-                 Nothing: it is started cold
-    holds        how much of a model of families it holds at once, which the estimate of memory knows: all of it, "few blocks"
-                 (worker/grow/) or "a layer" (worker/models/_turns.py)
-    ignores      modules that its code reaches and that decide nothing of its result
-    parts        parts of a program kind that it calls: modules of the kind's folder (worker/programs/)
-    packages     it reads programs as packages, through mil/: kinds whose programs are none have no such stage
+    alone        no other task runs at the same time
+    last         it loads the machine for long: it runs when everything else is done
+    runs_program its process compiles or runs the program: Core ML's output there is evidence for the verdict, and it
+                 runs alone if the runtime is `alone`
+    on_coreml    it calls Core ML, with any runtime
+    compiles_for_ane        Core ML compiles for the Neural Engine in it, which can take hours and kill the process
+    pooled       it times: figures of its processes are pooled, and every cell has such a task
+    fatal        False: if it fails the cell keeps its figures, with a warning
+    guess_s, guess_per_gb   estimated seconds of a task of a sort that never ran: of a process that does little, and for
+                 each GB of fp32 parameters
+    limited      False: it is short, so the user cannot set its limits, and cells hold none for it
+    reads        data files that affect its result, as patterns below the package
+    warm         modules that its process always loads: it is forked from a process that has them
+                 (runner/fork_server.py). Empty: it starts cold
+    holds        the part of one of our models that it holds in memory at once: all of it, "few blocks" (worker/grow/)
+                 or "a layer" (worker/models/_turns.py)
+    ignores      modules that its code imports and that do not affect its result
+    parts        the parts of a program kind that it calls: modules of the kind's folder (worker/programs/)
+    packages     it reads programs as packages, through mil/: other program kinds lack this stage
     """
 
     order: int
@@ -84,7 +82,7 @@ STAGES = {name: stage for name, stage in ALL.items() if stage.planned}
 
 
 def limits() -> dict[str, dict[str, float | None]]:
-    """Return the block `limits` of the configuration as the stages declare it."""
+    """Return the defaults of the configuration's block `limits`, as the stages declare them."""
     return {name: limit(stage) for name, stage in STAGES.items() if stage.limited}
 
 

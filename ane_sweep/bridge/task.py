@@ -1,4 +1,4 @@
-"""The two files between planner and worker, as types: the request of a task (task.json) and its result (result.json).
+"""The two files between planner and worker as types: a task's request (task.json) and its result (result.json).
 
     task.json    {"schema", "stage", "key", "params", "inputs": {role: path}, "out", "tmp", "result",
                   "limits": {"memory_bytes": int | null}, "threads": int | null}
@@ -28,18 +28,21 @@ CHEAP_S = 30.0  # latency.repeats=auto: a program whose first process takes long
 
 
 class Realised(TypedDict, total=False):
-    """The facts of a run in contrast to its request: keys that readers of records rely on. Stages and runtimes may add others.
+    """The facts of a run, in contrast to its request: keys that readers of records rely on. Stages and runtimes may add
+    others.
 
-    runtime, compute_units, chunks  None if none ran; `numerics`, `device`: how and where the runtime computed
-    texts, inputs   source of the inputs; `inputs` is a sentence of inputs that are made up; `texts_digest`: of all of them
-    cut, cut_behind, chunk_bytes    a sentence about an uneven cut; of the user's own cuts the ops and the sizes
-    grown_blocks    blocks that were not converted themselves (worker/grow/); 0 where all were
+    runtime, compute_units, chunks  the actual values, None if none ran; `numerics`, `device`: the runtime's arithmetic
+                    and hardware
+    texts, inputs   source of the inputs; `inputs` describes synthetic ones; `texts_digest` is the digest of all texts
+    cut, cut_behind, chunk_bytes    a sentence about an uneven cut; the ops and sizes of cuts that the user chose
+    grown_blocks    number of blocks that were copied rather than converted (worker/grow/)
     latency_task, cells_sharing_timing  key of the first task that timed the cell, and how many cells have it
     unstable, psnr_warning  sentences
-    verdict         of Core ML, agrees, disagrees, unavailable: did it run where it was asked to
+    verdict         agrees, disagrees or unavailable: whether Core ML ran on the requested units
     observed        cpu, gpu, ane or None; `verdict_reasons`: sentences
-    evidence        of each source `measured` or why not; `predictions`, `findings` of the system log (stages/evidence.py)
-    planned_costs, costs    shares of ops in the cost, as Core ML's planner and a profile have them
+    evidence        source -> `measured` or the reason why not; `predictions`, `findings`: of the system log
+                    (stages/evidence.py)
+    planned_costs, costs    each op's share of the cost according to Core ML's planner, and to a profile
     """
 
     runtime: str | None
@@ -68,7 +71,9 @@ class Realised(TypedDict, total=False):
 
 
 class EvidenceFacts(TypedDict, total=False):
-    """Figures of an evidence pass, for the verdict: power by engine, findings of the system log, and what could not be watched."""
+    """Figures of an evidence pass, for the verdict: power by engine, findings of the system log, and the sources that
+    could not be watched.
+    """
 
     power: dict[str, dict[str, float]]
     findings: list[dict[str, object]]
@@ -76,7 +81,7 @@ class EvidenceFacts(TypedDict, total=False):
 
 
 class MeasuredOn(TypedDict):
-    """The machine of a fleet that did a task."""
+    """The machine of a fleet that ran a task."""
 
     host: dict[str, Any]
     toolchain: dict[str, str | None]
@@ -85,8 +90,8 @@ class MeasuredOn(TypedDict):
 class Facts(TypedDict, total=False):
     """Facts of a task for later steps: keys that planner, runner and results read. Stages may add others.
 
-    folder       of stage fetch, where the checkpoint lies
-    weights      of a given module, the digest of the weights that its code made in this process
+    folder       the folder of the checkpoint, from stage fetch
+    weights      the digest of the weights that the code of a user's module made in this process
     """
 
     folder: str | None
@@ -104,9 +109,10 @@ class Limits:
 class TaskRequest:
     """The request to a worker.
 
-    params   what the stage is told, as JSON values; `inputs`: role -> folder or file of an upstream artifact
-    out      where the stage leaves its files; `tmp` is made before and deleted after; `result`: where result.json goes
-    threads  how many the libraries may use, None for as many as they like
+    params   the stage's parameters as JSON values; `inputs`: role -> folder or file of an upstream artifact
+    out      the folder for the stage's files; `tmp` is a folder made before and deleted after; `result`: path of
+             result.json
+    threads  number of threads for the libraries; None: no limit
     """
 
     stage: str
@@ -134,10 +140,10 @@ class TaskRequest:
 class TaskResult:
     """The result of a task.
 
-    status   `unavailable`: this host cannot do it. `reason` is one sentence; None when ok
+    status   `unavailable`: this host cannot run it. `reason` is one sentence, or None if ok
     seconds  wall time of the whole process; `peak_bytes` its peak resident memory; `exit` its exit code or the name of the
-             signal that ended it. None if unknown, as for an artifact from the cache
-    doubts   sentences
+             signal that ended it. These three are None if unknown, as for an artifact from the cache
+    doubts   warnings, one sentence each
     """
 
     stage: str
@@ -167,7 +173,7 @@ class TaskResult:
 
     @classmethod
     def from_plain(cls, plain: object) -> "TaskResult":
-        """Return the result of JSON values, as the inverse of `to_plain`. Raises ValueError for values of another form."""
+        """Build the result from JSON values that `to_plain` returned. Raises ValueError for values of another form."""
         if not isinstance(plain, dict) or not isinstance(plain.get("facts", {}), dict):
             raise ValueError("it is no result")
         facts = dict(plain.get("facts", {}))

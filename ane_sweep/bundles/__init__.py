@@ -1,1 +1,1 @@
-"""Bundles: a finished sweep as one file, which another store merges only once."""
+"""Bundles: a finished sweep as one file, which another outputs folder imports only once."""

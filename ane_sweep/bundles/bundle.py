@@ -1,12 +1,13 @@
 """A finished sweep as one portable file: `ane-sweep export [RUN] FILE`, `ane-sweep import FILE`.
 
-The file is a zip of manifest.json, records.jsonl, run.json and, if drift was tested, drift.json; same sweep, same bytes.
+The file is a zip of manifest.json, records.jsonl, run.json and, if drift was tested, drift.json; the same sweep gives
+the same bytes.
 
     manifest.json   {format, schema, sweep, host, records, finished, files: [{name, bytes, sha256}]}
 
-A bundle holds no artifacts, no logs, and no name of a person or a machine: names.py removes names, and `host` is a salted
-digest. Bundles of one outputs folder show that they come from one machine, but not which (the salt stays in that
-folder). Reading trusts nothing in the file: see `read`.
+A bundle holds no artifacts, no logs, and no name of a person or a machine: names.py removes names, and `host` is a
+salted digest. Bundles of one outputs folder show that they come from one machine, but not from which one (the salt
+stays in that folder). Everything in a file is checked on reading: see `read`.
 """
 
 import contextlib
@@ -113,7 +114,7 @@ def seal(path: Path) -> None:
 
 
 def _digest(file: BinaryIO) -> bytes:
-    """Return the sha256 in hex of an open file without its seal."""
+    """Return the sha256 in hex of an open file, computed without its seal."""
     left, digest = os.fstat(file.fileno()).st_size - SEAL_BYTES, hashlib.sha256()
     file.seek(0)
     while left > 0 and (part := file.read(min(left, 1 << 20))):
@@ -129,7 +130,7 @@ def host_id(out: Path) -> str:
 
 
 def _salt(out: Path) -> str:
-    """Return the secret of an outputs folder, which is made at first use. Raises StoreError."""
+    """Return the secret of an outputs folder; the first call makes it. Raises StoreError."""
     path = out / SALT
     try:
         with open(path, "x", encoding="ascii") as file:
@@ -201,7 +202,7 @@ def _manifest(archive: zipfile.ZipFile) -> form.Manifest:
 
 
 def _unpack(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
-    """Return a file of the archive, unpacked to at most `most` bytes, as its header may lie."""
+    """Return a file of the archive, unpacked to at most `most` bytes, whatever size its header claims."""
     with archive.open(name) as file:
         content = file.read(most + 1)
     if len(content) > most:
@@ -235,7 +236,7 @@ def _check_contents(manifest: form.Manifest, contents: dict[str, bytes]) -> Bund
 
 @contextlib.contextmanager
 def _name_place(where: str) -> Iterator[None]:
-    """Put the place into the message of a StoreError raised inside."""
+    """Prefix the message of a StoreError raised inside with the place."""
     try:
         yield
     except StoreError as error:

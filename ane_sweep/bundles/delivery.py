@@ -20,7 +20,7 @@ _TYPES = {65552: "float16", 65568: "float32", 65600: "float64", 131104: "int32",
 
 
 def select_cell(records: list[Record], word: str) -> Record:
-    """Return the only cell that a word selects. If it selects several, raise ConfigError with words for each of them."""
+    """Return the only cell that a selector word matches. If it matches several, raise ConfigError with words for each of them."""
     if len(records) == 1:
         return records[0]
     run = word.partition(":")[0]
@@ -60,7 +60,7 @@ def deliver(record: Record, store: Store, target: Path) -> list[Path]:
 
 
 def find_program(record: Record, store: Store) -> Path:
-    """Return the timed artifact as an uncompiled package: that of the last stage that leaves a program."""
+    """Return the timed artifact as an uncompiled package: that of the last stage that makes a program."""
     made = [one for one in record.stages if "program" in ALL[one.stage].leaves and not ALL[one.stage].on_coreml]
     again = f"the command of {record.sweep} makes it (`ane-sweep list` shows the command)"
     if not made or any(one.status not in ("ok", "cached") or one.key is None for one in made):

@@ -4,7 +4,7 @@
     read        a JSON value -> a Manifest, a Run, a Drift
     record      a line of records.jsonl -> a Record: the types of our own records, and limits that every sweep keeps
 
-All raise StoreError, which names the place and the fault.
+All functions raise StoreError, which names the place and the fault.
 """
 
 import json
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def parse_json(text: str) -> object:
-    """Return the value of a strict JSON text. Raises StoreError for other text, or beyond the limits of this module."""
+    """Parse a strict JSON text. Raises StoreError for other text, or text beyond the limits of this module."""
     try:
         value: object = json.loads(text, parse_constant=disk.no_constant)
     except RecursionError:
@@ -94,7 +94,7 @@ class Host(TypedDict, total=False):
 
 
 class Mappings(TypedDict):
-    """The parts of a record that may have further fields, which no code relies on."""
+    """The parts of a record that may have further fields, which no code reads."""
 
     cell: Asked
     host: Host
@@ -137,7 +137,7 @@ class Run:
 
 
 def record(plain: object, where: str) -> Record:
-    """Return a parsed line as a Record. Raises StoreError if no sweep can have written it."""
+    """Convert a parsed line to a Record. Raises StoreError if no sweep can have written it."""
     found = Record.from_dict(plain, where)  # its own words for another schema
     parts = vars(found)
     read(Mappings, {name: parts[name] for name in ("cell", "host")})

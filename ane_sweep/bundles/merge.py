@@ -83,7 +83,7 @@ def merge(given: Bundle, out: Path) -> Merged:
 
 
 def write(merged: Merged) -> None:
-    """Write records.jsonl, drift.json, and run.json last: a folder without it is no run, and its import is repeated."""
+    """Write records.jsonl, drift.json, and run.json last: without run.json the folder is not a run yet, and the import can be repeated."""
     write_records(merged.folder, merged.records)
     if merged.drift is not None:
         disk.write_json(merged.folder / bundle.DRIFT, msgspec.to_builtins(merged.drift))
@@ -103,7 +103,7 @@ def _moment(text: object) -> float:
 
 
 def _own_run(given: Bundle, out: Path) -> Path | None:
-    """Return the run that the bundle was exported from, if it is in this folder and ran on this machine."""
+    """Return the run that the bundle was exported from, if that run is in this folder and ran on this machine."""
     folder = out / "runs" / given.manifest.sweep
     if not (out / bundle.SALT).exists() or not (folder / FILE_NAME).is_file():
         return None
@@ -127,7 +127,7 @@ def _is_half(folder: Path) -> bool:
 
 
 def _info(given: Bundle, folder: Path) -> dict[str, object]:
-    """Return run.json of an imported sweep. No plan has its plan key, so no command ever resumes it."""
+    """Return run.json of an imported sweep. Its plan key matches no plan, so no command ever resumes it."""
     return {
         "schema": runs.SCHEMA,
         "stamp": folder.name,

@@ -1,6 +1,6 @@
 """Removal of names from exported sweeps: people, machines, workers of a fleet, addresses and buckets.
 
-    scrub    removes secrets, folders, addresses of anything but web pages, and this host's name from a text
+    scrub    removes secrets, folders, addresses except those of web pages, and this host's name from a text
     Names    the names in one run; `hide` removes them from a text as well
 
 A worker gets an alias made with the exporting folder's salt, so it is the same in every export of that folder.
@@ -42,8 +42,9 @@ SHORTEST = 3  # letters of a name that is looked for in sentences
 
 
 def scrub(text: str) -> str:
-    """Return a text without secrets, in which absolute paths are cut to their last part, an address of anything but a web
-    page to its scheme, and the names of this host and of hosts in private networks are gone."""
+    """Remove secrets, this host's name and names of private hosts from a text; cut absolute paths to their last part,
+    and addresses other than web pages to their scheme.
+    """
     text = outward.mask_private(text)
     if "://" in text:
         text = _ADDRESS.sub(lambda found: found[0] if found[1] in (*_WEB, *_FILES) else f"{found[1]}://...", text)
@@ -64,7 +65,7 @@ def _host_names(name: str) -> re.Pattern[str]:
 
 @dataclass
 class Names:
-    """Aliases by worker's name, and the hosts and buckets in a run's addresses."""
+    """The workers of a run with their aliases, and the hosts and buckets in its addresses."""
 
     workers: dict[str, str] = field(default_factory=dict)
     hosts: set[str] = field(default_factory=set)
@@ -78,7 +79,7 @@ class Names:
         self.pattern = re.compile(rf"(?<![\w.-])({words})(?::\d+)?(?![\w-])" if words else r"(?!)")
 
     def hide(self, text: str) -> str:
-        """Return a text without the run's names. A single word stays: it may be a model with the name of a worker."""
+        """Return a text without the run's names. A text of a single word stays: it may be a model with the name of a worker."""
         text = scrub(text)
         if "://" in text:
             text = _ADDRESS.sub(lambda found: f"{found[1]}://..." if _host(found[0]) in self.hosts else found[0], text)
@@ -96,7 +97,7 @@ class Names:
 
 
 def names_of(records: Sequence[Record], info: Mapping[str, object], salt: str) -> Names:
-    """Collect the workers, hosts and buckets that a run knows by name."""
+    """Collect the names of workers, hosts and buckets in a run."""
     machines, words = info.get("machines"), info.get("command")
     measured = [name for record in records for name in (record.host.get("worker"), record.realised.get("machine"))]
     asked = [name for record in records if (name := record.cell.get("machine")) not in chips.table()]
@@ -112,7 +113,7 @@ def names_of(records: Sequence[Record], info: Mapping[str, object], salt: str) -
 
 
 def _hosts(texts: Sequence[str], left_out: Sequence[str]) -> Iterator[str]:
-    """Yield hosts and buckets of the addresses in texts, but for this machine's own and those of the schemes `left_out`."""
+    """Yield hosts and buckets of the addresses in texts, except this machine's and those of the schemes `left_out`."""
     for found in (found for text in texts for found in _ADDRESS.finditer(text)):
         host = _host(found[0])
         if host and found[1] not in left_out and not address.is_loopback_host(host):

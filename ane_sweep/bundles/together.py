@@ -1,7 +1,7 @@
 """One table and one report for runs of several machines, cell by cell: `ane-sweep report m1.zip m2.zip`.
 
-A row is a request, a column a machine. Each machine measured its own figures; none are tested, ranked or pooled across
-machines. `compare --across-hosts` compares figures that do not depend on the host.
+Each row is a request, each column a machine. Figures of different machines are never tested, ranked or pooled together.
+`compare --across-hosts` compares figures that do not depend on the host.
 """
 
 import json
@@ -40,13 +40,13 @@ class Machines:
 
 
 def is_bundle(word: str) -> bool:
-    """Return True if a word names a file that `ane-sweep export` could have written, rather than a run."""
+    """Return True if a word is the path of a file that `ane-sweep export` could have written, rather than a run."""
     path = folders.user_path(word)
     return path.is_file() and path.name != "records.jsonl"
 
 
 def records(out: Path, word: str) -> list[Record]:
-    """Return the records of a bundle, which is read but not imported, or of a run or a selection of its cells.
+    """Return the records of a bundle (without importing it), of a run, or of a selection of its cells.
 
     Raises StoreError, RunNotFound, ConfigError.
     """
@@ -91,8 +91,8 @@ def _name(record: Record) -> str:
 
 
 def grid(found: Machines) -> Grid:
-    """Return the table with one row for each cell: each machine's milliseconds, then one column for figures that all
-    machines share, else one column for each machine.
+    """Return the table with one row for each cell: the milliseconds on each machine, then the other figures, in one
+    column if all machines agree and else one for each.
     """
     specs = [spec for spec in metrics.shown_in("report") if spec.name in RANKED and spec.name != HEADLINE]
     shown: list[tuple[str, Callable[[Record], str], bool]] = [("ms", table.latency_text, True)]
@@ -147,7 +147,7 @@ def as_json(found: Machines) -> str:
 
 
 def report(found: Machines) -> tuple[document.Sweep, list[Section]]:
-    """Return one report of all machines: their table first, then the sections of one sweep in which the machine is an axis."""
+    """Return one report of all machines: first their table, then the sections of one sweep in which the machine is an axis."""
     sweep_names = dict.fromkeys(r.sweep for _, row in found.rows for r in row if r is not None)
     marked = [
         replace(record, cell={AXIS: name, **record.cell}, sweep=" and ".join(sweep_names))

@@ -6,7 +6,7 @@ Times are medians. With d the cost of a call, R products a second and W bytes of
     weights    t = d + B / W      F is small there
     dispatch   t = d + max(F / R, B / W)
 
-so the three are iterated until they agree. A figure that is not positive is left out, with the reason.
+so the three equations are solved by iteration. A figure that is not positive is left out, with the reason.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ _RAN = ("ok", "degraded")
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of the Neural Engine: ms a call, FLOP a ms, bytes a ms; None for a rate that the times do not determine."""
+    """Rates of the Neural Engine: ms per call, FLOP per ms, bytes per ms; None for a rate that the times do not determine."""
 
     dispatch: float
     flop: float | None
@@ -41,7 +41,7 @@ class CalibrationRows:
 
 
 def derive_rows(records: Sequence[Record], chip: str, source: str) -> CalibrationRows:
-    """Return the figures of one run of the probes, in their order."""
+    """Return the figures from one run of the probes, in their order."""
     by_name = {probe.name: record for probe, record in zip(list_probes(), records)}
     taker = _RowCollector(records=by_name, chip=chip, source=source)
     _neural_engine(taker)
@@ -59,7 +59,7 @@ class _RowCollector(CalibrationRows):
     source: str
 
     def ms(self, probe: str, *names: str) -> float | None:
-        """Return the median of a probe; or None if it did not run, with a sentence for each figure that needs it."""
+        """Return the median of a probe in ms, or None if it did not run; then a sentence is noted for each figure that needs it."""
         record = self.records.get(probe)
         if record is None or record.status.value not in _RAN:
             why = "is not in that run" if record is None else f"{record.status.value}: {record.reason}"
@@ -81,7 +81,7 @@ class _RowCollector(CalibrationRows):
 
 
 def flop_per_call(record: Record) -> float:
-    """Return the FLOP of one call: two for each parameter and token, as the nets are linear layers alone."""
+    """Return the FLOP of one call: two for each parameter and token, as the nets consist of linear layers."""
     return 2.0 * count_parameters(record) * int(record.cell["seq_len"])
 
 
@@ -115,7 +115,7 @@ def _neural_engine(taker: _RowCollector) -> None:
 def solve_rates(
     small: float, large: float, read: float, small_flop: float, large_flop: float, small_bytes: float, read_bytes: float
 ) -> Rates:
-    """Return the three figures of the Neural Engine from three times in ms."""
+    """Solve for the Neural Engine's three rates from three times in ms."""
     dispatch, flops, weights = small, None, None
     for _ in range(_ROUNDS):
         flops, weights = _divide(large_flop, large - dispatch), _divide(read_bytes, read - dispatch)
@@ -144,7 +144,7 @@ def _other_unit(taker: _RowCollector, unit: str, units: str) -> None:
 
 
 def _form_ratios(taker: _RowCollector) -> None:
-    """Add the ratios of times between two forms of a net."""
+    """Add the ratios of times between the two layouts of a net."""
     for quantity, slow, fast in (
         ("linear_over_conv", "linear_layers", "dispatch"),
         ("original_over_split_einsum", "encoder_original", "encoder_split"),
@@ -155,7 +155,7 @@ def _form_ratios(taker: _RowCollector) -> None:
 
 
 def _planned_shares(taker: _RowCollector) -> None:
-    """Add the share of ops that Core ML planned for each unit, for the probes that ask for it."""
+    """Add the share of ops that Core ML planned for each unit, for the probes that request it."""
     for probe in ("choice_small", "choice_products", "small_encoder", "sum_16384", "sum_16640"):
         record = taker.records.get(probe)
         if record is None or (entry := next(record.placed("planned"), None)) is None or not entry.ops.total:

@@ -14,7 +14,7 @@ _TABLE = Path(__file__).parent / "probes.csv"
 
 @dataclass(frozen=True)
 class Probe:
-    """One question to this chip; `minutes` is a guess for a Mac with an empty cache."""
+    """One question to this chip; `minutes` is its estimated duration on a Mac with an empty cache."""
 
     name: str
     asks: str
@@ -30,13 +30,13 @@ def list_probes() -> tuple[Probe, ...]:
 
 
 def sweep_words(chip: str | None, tiny: bool, more: list[str]) -> list[str]:
-    """Return the words of a sweep of all probes on Core ML, with predictions for `chip`, or for the default chips."""
+    """Return the command-line words of a sweep of all probes on Core ML, with predictions for `chip`, or for the default chips."""
     chips = [] if chip is None else [f"chips=[{chip}]"]
     return ["-m", f"+sweep={TINY if tiny else SWEEP}", "runtime=coreml", *chips, *more]
 
 
 def describe_cell(cell: Cell) -> str:
-    """Describe a cell by the values in which probes differ."""
+    """Return a text for a cell with the values in which probes differ."""
     arch = cell.model_settings.arch
     layers, wide = arch.get("num_hidden_layers", "?"), arch.get("hidden_size", "?")
     net = "encoder" if cell.model.endswith("bert") else "linear pairs"

@@ -1,4 +1,4 @@
-"""Run the probes as one sweep of this machine's Core ML, store its rows, and bundle it to be sent in."""
+"""Run the probes as one sweep with this machine's Core ML, store the rows, and bundle the run for sending."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,13 +38,13 @@ def find_chip() -> str | None:
 
 
 def words_for_host(tiny: bool, more: list[str]) -> list[str]:
-    """Return the words of the sweep on this host; for a host that is no Mac, they predict the default chips."""
+    """Return the words of the sweep on this host; without a known chip, predictions are for the default chips."""
     mine = find_chip()
     return probes.sweep_words(mine if mine in chips.published() else None, tiny, more)
 
 
 def calibrate(out: Path, tiny: bool, more: list[str]) -> Calibration:
-    """Run the probes and store their rows. Raises ConfigError without Core ML, or if the words change the cells."""
+    """Run the probes and store their rows. Raises ConfigError without Core ML, or if `more` changes the cells."""
     if reason := apple.no_coreml():
         raise ConfigError(
             f"calibrate run measures this machine's Core ML, which {reason}; `ane-sweep calibrate` says what it would measure"

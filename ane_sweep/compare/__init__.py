@@ -1,1 +1,1 @@
-"""Comparing what was measured: two cells, two sweeps, many nights."""
+"""Comparisons of measurements: two cells, two sweeps, many nights."""

@@ -1,4 +1,4 @@
-"""`ane-sweep history [N]`: the latency of each cell over the last N runs, its steps, and whether the last run stands out."""
+"""`ane-sweep history [N]`: the latency of each cell over the last N runs, its steps, and a test of the last run."""
 
 import itertools
 import json
@@ -22,7 +22,7 @@ SHORT = f"the last run does not stand out; with fewer than {FEWEST} runs, steps 
 
 @dataclass
 class Series:
-    """One cell over the runs that measured it, oldest first: the typical process median of each, in ms."""
+    """The measurements of one cell over several runs, oldest first: in each, the typical process median in ms."""
 
     label: str
     stamps: list[str] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Series:
 
     @property
     def tested(self) -> bool:
-        """Return True if there are enough runs to test the last one; tests for steps need more."""
+        """Return True if there are enough runs to test the last one; a search for steps needs more."""
         return len(self.levels) > FEWEST_BEFORE
 
     @property
@@ -52,13 +52,13 @@ def level(values: list[float]) -> float:
 
 
 def typical(record: Record, name: str = "median_ms") -> float | None:
-    """Return the typical value of one figure over the processes of a record, or None if none has it."""
+    """Return the typical value of one figure over the processes of a record, or None if none measured it."""
     values = list(figures_by_round(record.timings, name).values())
     return level(values) if values else None
 
 
 def series(groups: list[list[Record]], stamps: list[str]) -> tuple[list[Series], list[str]]:
-    """Return one series per cell, and notes. Runs of another host than the last run's are left out; a note counts them."""
+    """Return one series per cell, and notes. Runs of other hosts than the last run's are left out; a note counts them."""
     notes: list[str] = []
     there = groups[-1][0].host
     kept = [
@@ -81,7 +81,7 @@ def series(groups: list[list[Record]], stamps: list[str]) -> tuple[list[Series],
 
 
 def examine(cells: list[Series], alpha: float = LEVEL) -> list[str]:
-    """Find steps and odd last nights in all cells, at `alpha` for all of them together (Bonferroni); notes."""
+    """Find steps and unusual last nights in all cells, at `alpha` for all of them together (Bonferroni), and return notes."""
     notes = []
     if short := sum(len(cell.levels) < FEWEST for cell in cells):
         notes.append(f"{short} of {len(cells)} cells have fewer than {FEWEST} runs: too few for a step at {alpha:.0%}")
@@ -98,12 +98,12 @@ def examine(cells: list[Series], alpha: float = LEVEL) -> list[str]:
 
 
 def changed_with(cell: Series, step: Step) -> list[str]:
-    """Return the other differences between the two runs that a step lies between."""
+    """Return the other differences between the two runs around a step."""
     return match.marks(cell.records[step.index - 1], cell.records[step.index])
 
 
 def slower(cell: Series) -> bool:
-    """Return True if the last step or the last night of a cell is slower than what came before."""
+    """Return True if the last step or the last night of a cell is slower than before."""
     return bool(cell.found and cell.found[-1].percent > 0) or (cell.last_p is not None and cell.last_percent > 0)
 
 
@@ -119,7 +119,7 @@ def read(out: Path, count: int) -> tuple[list[Series], list[str]]:
 
 
 def as_text(cells: list[Series], notes: list[str]) -> str:
-    """Cells with something to say, one line each; then how many have nothing."""
+    """Return the text: one line for each cell with a finding, then the number of cells without one."""
     lines = []
     for cell in cells:
         for step in cell.found:

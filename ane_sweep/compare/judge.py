@@ -1,4 +1,4 @@
-"""The judgement of two sweeps: every change between two records of one request, in its bucket, and which are regressions."""
+"""The judgement of two sweeps: all changes between records of one request, in buckets, and which changes are regressions."""
 
 import statistics
 from collections import Counter
@@ -42,7 +42,7 @@ BUCKETS = (*REGRESSIONS, *IMPROVEMENTS, *NOTES)
 
 @dataclass
 class Change:
-    """One change of one cell, in a bucket; `text` says it with both figures. Of a timing, `figure` names it (TIMED)."""
+    """One change of one cell, in a bucket; `text` describes it with both figures. For a timing, `figure` is its name (TIMED)."""
 
     bucket: str
     cell: str
@@ -52,8 +52,9 @@ class Change:
 
 @dataclass
 class Comparison:
-    """All that can be said about two sweeps. `tests` is how many timings were tested, `untested` has the label of every
-    cell whose latency was not, with the reason in some words."""
+    """The comparison of two sweeps. `tests` is the number of timings tested; `untested` has the label of every cell
+    whose latency was not tested, with a short reason.
+    """
 
     pairs: list[Pair]
     changes: list[Change]
@@ -89,7 +90,7 @@ def comparison(out: Path, first: str, second: str, level: float = LEVEL, least: 
 
 
 def not_comparable(found: Comparison, *, across_hosts: bool) -> str | None:
-    """Return why these two cannot be compared at all, or None if they can."""
+    """Return why two sweeps cannot be compared, or None if they can."""
     if not found.pairs:
         return "not comparable: no cell of one is a cell of the other; give A:axis=value B:axis=value to compare across an axis"
     if not across_hosts and all(pair.unlike for pair in found.pairs):
@@ -99,7 +100,7 @@ def not_comparable(found: Comparison, *, across_hosts: bool) -> str | None:
 
 
 def judge(matched: Matched, *, level: float = LEVEL, least_percent: float = LEAST_PERCENT) -> Comparison:
-    """Return every change of every pair. Timings are tested together at `level`; changes under `least_percent` are no regression."""
+    """Return every change of every pair. Timings are tested together at `level`; changes under `least_percent` are not regressions."""
     every = len(matched.pairs)
     counts = Counter(mark for pair in matched.pairs for mark in pair.marks)
     marks = [mark if n == every else f"{mark} ({n} of {every} cells)" for mark, n in counts.items()]
@@ -171,7 +172,7 @@ def _evidence(one: Difference) -> str:
 
 
 def _machine_moved(tested: Sequence[Difference], least_percent: float) -> list[str]:
-    """Return a warning if nearly all programs moved one way, which the machine explains better than the programs."""
+    """Return a warning if nearly all programs moved in one direction, as the machine explains that better than the programs."""
     percents = [one.percent for one in tested]
     if len(percents) < 5:
         return []
@@ -201,7 +202,7 @@ def _ended(record: Record) -> str:
 
 
 def _estimates(pair: Pair) -> list[Change]:
-    """Return the estimated latencies that changed, those of all chips that became slower as one change."""
+    """Return the changes of estimated latencies; all chips that became slower make one change."""
     was, now = ({chip: estimate(side, chip) for chip in estimated_chips(side)} for side in (pair.a, pair.b))
     known = [{entry.chip for entry in record.placed("predicted")} for record in (pair.a, pair.b)]
     texts: dict[str, list[str]] = {}
@@ -240,12 +241,12 @@ def _place_key(entry: Placement) -> tuple[object, ...]:
 
 
 def _ane_share(entry: Placement | None) -> float | None:
-    """Return the ANE share rounded to a whole per cent as printed, so that only visible moves count; None without ops."""
+    """Return the ANE share rounded to a whole per cent as printed, so that only visible changes count; None without ops."""
     return round(entry.ops.share("ane"), 2) if entry is not None and entry.ops.total else None
 
 
 def _metrics(pair: Pair) -> list[Change]:
-    """Return the changes of the metrics that the registry compares: without a test, as they have no noise to exceed."""
+    """Return the changes of the metrics that the registry compares; they are not tested, as they have no noise."""
     return [change for spec in shown_in("compare") if (change := _metric_change(spec, pair))]
 
 

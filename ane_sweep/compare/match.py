@@ -18,7 +18,7 @@ _HOW = ("latency.", "limits.", "allow_pickle", "fault")  # how a cell was run, n
 
 @dataclass
 class Pair:
-    """One request on both sides. `unlike` says why latencies may not be compared; `marks` what else differs."""
+    """One request on both sides. `unlike` is the reason why latencies may not be compared; `marks` are other differences."""
 
     label: str
     a: Record
@@ -35,8 +35,9 @@ class Matched:
 
 
 def match(a: Side, b: Side) -> Matched:
-    """Cells by their request, but for the axes that a selector fixed. Raises ConfigError where that makes two cells of
-    one side the same."""
+    """Match the cells of two sides by request, ignoring axes that a selector fixed. Raises ConfigError if that makes
+    two cells of one side equal.
+    """
     sides = [[record for record in side.records if record.status is not Status.SKIPPED] for side in (a, b)]
     (first, second), label = requests(sides, {*a.chosen, *b.chosen})
     for side, found in ((a, first), (b, second)):
@@ -55,12 +56,12 @@ def match(a: Side, b: Side) -> Matched:
 def requests(
     sides: Sequence[Sequence[Record]], chosen: Collection[str] = ()
 ) -> tuple[list[dict[str, list[Record]]], dict[str, str]]:
-    """Return, for each side, request -> its records; and request -> its unique label.
+    """Return, for each side, {request: its records}; and {request: its unique label}.
 
-    A request is every axis and option that all sides know (one that came with a newer version is on some sides only),
-    but for how a cell is run (_HOW). Where a side has several cells that are alike in that, how they are run is part of
-    it too, and then what only some sides know: cells of one sweep always are requests of their own. `chosen` axes, and
-    what they set, are in none.
+    A request has the axes and options that all sides know (a newer version may know more), except those about how a
+    cell is run (_HOW). If a side has several cells with equal requests, the latter are added, and then the axes that
+    only some sides know, so that cells of one sweep always differ. A request never has the `chosen` axes and the
+    options that they set.
     """
     set_by = tuple(prefix for axis in chosen for prefix in _FOLLOWS.get(axis, ()))
     flat = [[flat_cell(record) for record in side] for side in sides]
@@ -84,7 +85,7 @@ def requests(
 
 @dataclass
 class _Asked:
-    """One record on its way to a request: its key by the names looked at so far, and the words that tell it apart."""
+    """A record on its way to a request: its key by the names used so far, and the words that distinguish it."""
 
     record: Record
     cell: dict[str, object]
@@ -93,7 +94,7 @@ class _Asked:
 
 
 def _tell_apart(cells: Sequence[_Asked], names: set[str], new: set[str]) -> None:
-    """Key every cell by `names`, and label it by those of the `new` ones among them that vary."""
+    """Key every cell by `names`, and add the `new` names that vary to its label."""
     for one in cells:
         one.key = json.dumps([[name, one.cell.get(name)] for name in sorted(names)], sort_keys=True, default=str)
     different = {one.key: {name: value for name, value in one.cell.items() if name in new} for one in cells}
@@ -113,7 +114,7 @@ def _pair(label: str, a: Record, b: Record) -> Pair:
 
 
 def machine(record: Record) -> dict[str, object]:
-    """Return the differences between two machines, part by part of HOST; for cores, the kind that differs."""
+    """Return the fields of HOST in which two machines differ; for cores, only the kind that differs."""
     parts: dict[str, object] = {}
     for name in HOST:
         value = record.host.get(name)
@@ -122,7 +123,7 @@ def machine(record: Record) -> dict[str, object]:
 
 
 def marks(a: Record, b: Record) -> list[str]:
-    """Return the differences in the surroundings of two records of one request, which may explain their figures."""
+    """Return the differences between the circumstances of two records of one request, which may explain their figures."""
     how = [{n: v for n, v in flat_cell(r).items() if n.startswith(_HOW)} for r in (a, b)]
     busy = {side: gate for side, one in (("before", a), ("now", b)) if (gate := in_vain(one.timings))}
     return [

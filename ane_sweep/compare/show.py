@@ -35,7 +35,9 @@ def as_markdown(found: Comparison, a: str, b: str, *, headline: str, level: floa
 
 
 def verdict(found: Comparison) -> str:
-    """Return the headline: `regression: 1 slower, 2 larger`, or no regression among how many cells, then the untested and better ones."""
+    """Return the headline: `regression: 1 slower, 2 larger`, or no regression and the number of cells; then the
+    untested and better ones.
+    """
     worse = [f"{n} {name}" for name in REGRESSIONS if (n := len(found.bucket(name)))]
     better = [f"{n} {name}" for name in IMPROVEMENTS if (n := len(found.bucket(name)))]
     every, tested, untested = len(found.pairs), found.tested, len(found.untested)
@@ -54,7 +56,7 @@ def verdict(found: Comparison) -> str:
 
 
 def still_possible(found: Comparison) -> list[str]:
-    """Return a line on how much slower the least certain of the unchanged cells may be: scatter and few processes hide that much."""
+    """Return a line on how much slower the least certain unchanged cell may be, as scatter and few processes can hide that much."""
     unchanged = {cell: by["median_ms"] for cell, by in found.timings.items() if "median_ms" in by}
     reach = {cell: one.high for cell, one in unchanged.items() if one.verdict == "same" and one.high is not None}
     if not reach:

@@ -1,10 +1,10 @@
-"""The two sides of `ane-sweep compare`: each word names records of a run, of a file, or of the good nights, and their cells.
+"""The two sides of `ane-sweep compare`: each word names the records of a run, of a file, or of the good nights.
 
     WORD[:axis=value,...]    WORD is a run's name, `last`, `good`, or a path to a folder with records.jsonl, or to that file
 
-`good` is, for each cell, its record of the newest run that is tagged good and in which it ran well, timed by enough
-processes for a test where any such run was: a nightly with a budget measures a part of its cells each night, and what
-failed in a night is no level, so the last good night of two cells need not be the same one.
+`good` means, for each cell, its record of the newest run that is tagged good and in which the cell ran well, if
+possible timed by enough processes for a test. The last good night may differ between cells: a nightly with a budget
+measures a part of its cells each night, and a cell that failed is no baseline.
 """
 
 import json
@@ -33,7 +33,7 @@ _COMMA = re.compile(r",(?![^\[]*\])")  # not one within a list, as cuts=[layer:2
 
 @dataclass(frozen=True)
 class Tags:
-    """tags.json: names of good runs, and by run the keys of the cells whose latency could not be tested in it."""
+    """The content of tags.json: names of good runs, and by run the keys of the cells whose latency could not be tested there."""
 
     good: list[str] = field(default_factory=list)
     untested: dict[str, list[str]] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Tags:
 
 @dataclass
 class Side:
-    """One side of a comparison; `chosen` are the axes that its selector fixed, as `flat_cell` names them."""
+    """One side of a comparison; `chosen` are the axes that its selector fixed, named as in `flat_cell`."""
 
     word: str
     records: list[Record]
@@ -49,7 +49,7 @@ class Side:
 
 
 def both(out: Path, first: str, second: str) -> tuple[Side, Side]:
-    """Return the two sides. Against a run, `good` leaves that run out, as it would be compared with itself."""
+    """Return the two sides. If the other side is a run, `good` leaves that run out, so that it is not compared with itself."""
     folders = [_folder(out, name) for name, _ in map(_parsed, (first, second))]
     fixed = [folder.resolve() for folder in folders if folder is not None]
     return side(out, first, without=fixed), side(out, second, without=fixed)
@@ -76,7 +76,7 @@ def side(out: Path, word: str, without: Collection[Path] = ()) -> Side:
 
 
 def _parsed(word: str) -> tuple[str, dict[str, str]]:
-    """Return the run and the chosen value per axis of RUN:axis=value,...; a path may hold a colon too. Raises ConfigError."""
+    """Parse RUN:axis=value,... to the run and the chosen value per axis; a path may contain a colon too. Raises ConfigError."""
     found = _SELECTOR.fullmatch(word)
     name, filters = found.groups() if found else (word, "")
     parts = [part.partition("=") for part in _COMMA.split(filters) if filters]
@@ -86,7 +86,7 @@ def _parsed(word: str) -> tuple[str, dict[str, str]]:
 
 
 def _folder(out: Path, name: str) -> Path | None:
-    """Return the folder whose records a name means; None for `good`, which has several."""
+    """Return the folder of the records that a name means, or None for `good`, which has several."""
     if name == GOOD:
         return None
     path = folders.user_path(name)
@@ -96,7 +96,7 @@ def _folder(out: Path, name: str) -> Path | None:
 
 
 def text_of(value: object) -> str:
-    """Return a value as labels show it and selectors name it."""
+    """Return a value as labels show it and selectors write it."""
     return format_value(value) if isinstance(value, (str, list)) else json.dumps(value, default=str)
 
 
@@ -110,15 +110,14 @@ def good_records(out: Path, without: Collection[Path] = ()) -> list[Record]:
 
 
 def newest(nights: Iterable[list[Record]]) -> list[Record]:
-    """Return one record a cell, of nights that come oldest first: the newest one that a timing can be tested against, or
-    where a cell has none such, the newest."""
+    """Return one record per cell from nights in order of age: the newest one with a testable timing, else the newest one."""
     records = [one for night in nights for one in night]
     newest_of_all = {one.cell_key: one for one in records}
     return list((newest_of_all | {one.cell_key: one for one in records if is_testable(one)}).values())
 
 
 def good_nights(out: Path, without: Collection[Path] = ()) -> list[list[Record]]:
-    """Return the levels that each good run set, oldest first; a run that cannot be read is left out with a message."""
+    """Return the baseline records of each good run, oldest first; a run that cannot be read is left out with a message."""
     untested = _tags(out).untested
     nights = []
     for stamp in reversed(good_runs(out)):

@@ -1,8 +1,8 @@
-"""Steps in a history: where the level of a series of nights changed, and whether the last night stands out.
+"""Steps in a history: the nights when the latency changed for good, and a test of the last night.
 
-The unit of evidence is the night, not the process: what a night's processes agree on still moves from night to night.
-Both tests take nights as exchangeable while nothing changes; a machine that drifts slowly for weeks is not, and shows as
-a step where the drift is steepest.
+The unit of evidence is the night, not the process: even if the processes of a night agree, nights differ. Both tests
+assume that nights are exchangeable while nothing changes; a machine that drifts slowly for weeks violates that and
+shows a step where the drift is steepest.
 """
 
 import itertools
@@ -25,7 +25,7 @@ _SAME = 1e-9
 
 @dataclass(frozen=True)
 class Step:
-    """From night `index` on the level is another: medians before and after, back to the neighbouring steps."""
+    """A change of level at night `index`: medians before and after, up to the neighbouring steps."""
 
     index: int
     before: float
@@ -40,8 +40,9 @@ class Step:
 def steps(levels: Sequence[float], level: float = 0.01) -> list[Step]:
     """Return all steps, oldest first, by binary segmentation (Vostrikova 1981).
 
-    The largest standardised rank sum over every place to cut is held against that of shuffled series of the same length; if it
-    exceeds them at `level`, both sides are searched again. A rank test assumes no shape of noise and ignores one odd night.
+    The largest standardised rank sum over all cuts is compared with that of shuffled series of the same length; if it
+    exceeds them at `level`, both sides are searched again. A rank test assumes no distribution and ignores one odd
+    night.
     """
     cuts = dict(_cuts(levels, 0, level))
     edges = [0, *sorted(cuts), len(levels)]
@@ -61,7 +62,8 @@ def _cuts(levels: Sequence[float], offset: int, level: float) -> list[tuple[int,
 
 
 def highest(ranked: Sequence[float]) -> tuple[int, float]:
-    """Return (cut, height): the cut whose rank sum before it is furthest from its mean, and the distance in standard deviations.
+    """Return (cut, height): the cut whose rank sum before it deviates most from its mean, and the deviation in standard
+    deviations.
 
     Mean k (n + 1) / 2 and variance k (n - k) (n + 1) / 12 (Wilcoxon 1945).
     """
@@ -91,7 +93,8 @@ def _shuffled(count: int) -> tuple[float, ...]:
 
 
 def stands_out(before: Sequence[float], last: float) -> float | None:
-    """Return p that a next night is as far off as `last`, by a t prediction interval on the log scale.
+    """Return the probability that a further night deviates as far as `last`, by a t prediction interval on the log
+    scale.
 
     None with fewer than 5 nights before.
     """

@@ -5,7 +5,7 @@
     model.mlmodelc/model.mil              the program as text, for people and for coremltools' own tests
     model.mlmodelc/coremldata.bin         a mark that this module made the folder
 
-Core ML cannot load these. Of Core ML's own, model.mil is read as far as mil/text.py understands it.
+Core ML cannot load these folders. In folders made by Core ML, model.mil is read as far as mil/text.py understands it.
 """
 
 import shutil
@@ -26,9 +26,9 @@ MODEL_NAME = "model.mlmodel"
 
 
 def create(package: Package) -> Path:
-    """Link a model into a new folder `*.mlmodelc`; the caller deletes it and its temporary parent.
+    """Link a model into a new folder `*.mlmodelc`, which the caller deletes together with its temporary parent.
 
-    The text is left to `write_text`: a big program takes a second.
+    `write_text` writes the text later, as it takes a second for a big program.
     """
     folder = _make_folder(package.path.stem or "model", package.spec.SerializeToString())
     weights = package.model_path.parent / "weights"
@@ -49,7 +49,7 @@ def _make_folder(name: str, spec: bytes) -> Path:
 
 
 def from_memory(spec: bytes, blobs: dict[str, bytes]) -> Path:
-    """Write a model's bytes into such a folder; `blobs` maps names of weight files ("weights/weight.bin") to content."""
+    """Write a model given as bytes into such a folder; `blobs` maps names of weight files ("weights/weight.bin") to content."""
     folder = _make_folder("model", spec)
     for name, content in blobs.items():
         name = name.removeprefix("@model_path/")
@@ -70,7 +70,7 @@ def write_text(folder: Path, spec: Model_pb2.Model) -> None:
 
 
 def read(folder: Path) -> Package:
-    """Return the model of a folder made here, or the program in model.mil of one that Core ML made. Raises PackageError."""
+    """Return the model of a folder made here, or the program in a model.mil made by Core ML. Raises PackageError."""
     mark, model = folder / MARK_NAME, folder / MODEL_NAME
     if not folder.is_dir():
         raise PackageError(f"{folder}: no such compiled model; is the path right?")

@@ -1,4 +1,4 @@
-"""Putting the stand-in into coremltools, and taking it out again.
+"""Installation of the drop-in in coremltools, and its removal.
 
 coremltools 9.0 finds its native module by the name `coremltools.libcoremlpython` in half a dozen modules, each with its
 own copy of the classes (`from ..libcoremlpython import _MLModelProxy`, None where that failed). Before coremltools is
@@ -32,7 +32,7 @@ _undo: list[Callable[[], object]] = []  # what puts everything back, in reverse 
 
 
 def install(*, numerics: str | None = None, replace_native: bool = False) -> ModuleType:
-    """Make coremltools predict on this host; returns the stand-in module. Again is harmless.
+    """Make coremltools predict on this host; return the drop-in module. Calling it again is harmless.
 
     `numerics` of models loaded from now on: "fp16", "fp32", "ane" (see the package reference); None: as each declares.
 
@@ -62,7 +62,7 @@ def install(*, numerics: str | None = None, replace_native: bool = False) -> Mod
 
 
 def uninstall() -> None:
-    """Put everything back. Models that were loaded meanwhile still run."""
+    """Restore coremltools. Models that were loaded in between still run."""
     while _undo:
         _undo.pop()()
     if "coremltools.models" in sys.modules:
@@ -74,7 +74,7 @@ def installed() -> bool:
 
 
 def _real_module() -> str | None:
-    """Return the path of the real native module, if it is loaded or a file of it would load on this host."""
+    """Return the path of the real native module, if it is loaded or a file exists that would load on this host."""
     loaded = sys.modules.get(NATIVE)
     if loaded is not None:
         return str(getattr(loaded, "__file__", None) or loaded.__name__)
@@ -90,7 +90,7 @@ def _real_module() -> str | None:
 
 
 def _replace_copies() -> None:
-    """Overwrite every copy that modules of coremltools already hold."""
+    """Overwrite every copy of the classes in coremltools' modules."""
     for module in _loaded_modules():
         for proxy in native.__all__:
             if proxy in vars(module) and vars(module)[proxy] is not getattr(native, proxy):
@@ -103,7 +103,7 @@ def _replace_copies() -> None:
 
 
 def _restore_copies() -> None:
-    """Give the real classes, or None, to modules that were imported while the stand-in was installed."""
+    """Give the real classes, or None, to modules that were imported while the drop-in was installed."""
     try:
         real: ModuleType | None = importlib.import_module(NATIVE)
     except ImportError:
@@ -131,7 +131,7 @@ def _set(module: ModuleType, name: str, value: object) -> None:
 
 
 class AfterImport:
-    """A finder that leaves the search to the others, and calls `act` once the module `name` has run."""
+    """A finder that leaves the search to other finders, and calls `act` once the module `name` has been imported."""
 
     def __init__(self, name: str, act: Callable[[], None]):
         self.name, self.act = name, act

@@ -29,7 +29,7 @@ from ane_sweep.reference.model import ModelState
 
 @contextmanager
 def as_runtime_error(doing: str) -> Iterator[None]:
-    """Turn our own errors, and our bugs, into RuntimeError; a lack of memory stays a MemoryError."""
+    """Convert our own errors, and bugs, to RuntimeError; a lack of memory stays a MemoryError."""
     try:
         yield
     except (RuntimeError, MemoryError):
@@ -69,7 +69,7 @@ class LoadedModel:
     def predict(
         self, batch: Sequence[Mapping[str, object]], state: ModelState | None = None
     ) -> list[dict[str, object]]:
-        """Return one dictionary of outputs for each of inputs; `predict_ns` is their time without the conversions."""
+        """Return one dictionary of outputs per input; `predict_ns` is the time without conversions."""
         accepted = [convert_inputs(data, self.model.inputs) for data in batch]
         for data in accepted:
             for name in data.keys() & self._flexible.keys():
@@ -85,7 +85,7 @@ class LoadedModel:
 
 
 def as_package(path: Path, spec: Model_pb2.Model) -> Package:
-    """Return a package for `compiled.create`, with the model file that exists, whatever its manifest names."""
+    """Return a package for `compiled.create`, with the model file that exists, whatever its manifest says."""
     if path.is_file():
         return Package(path, path, spec)
     files = [file for file in (path / "Data").rglob("*.mlmodel") if file.is_file()]
@@ -117,7 +117,7 @@ def convert_inputs(data: Mapping[str, object], names: Iterable[str]) -> dict[str
 
 
 def check_shape(name: str, shape: tuple[int, ...], feature: FeatureTypes_pb2.ArrayFeatureType) -> None:
-    """Raise RuntimeError in Core ML's words for a shape that a flexible input does not allow."""
+    """Raise RuntimeError, with Core ML's message, for a shape that a flexible input does not allow."""
     kind = feature.WhichOneof("ShapeFlexibility")
     if kind == "enumeratedShapes":
         allowed = {tuple(item.shape) for item in feature.enumeratedShapes.shapes} | {tuple(feature.shape)}
@@ -137,7 +137,7 @@ def check_shape(name: str, shape: tuple[int, ...], feature: FeatureTypes_pb2.Arr
 
 
 def convert_outputs(values: Mapping[str, object]) -> dict[str, object]:
-    """Return the outputs as the binding would."""
+    """Convert outputs to the types that the native binding returns."""
     made = dict(values)
     for name, value in values.items():
         if isinstance(value, np.ndarray):

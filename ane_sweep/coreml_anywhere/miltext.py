@@ -1,8 +1,8 @@
-"""Writing of a program as MIL text, as Core ML's compiler writes `model.mil`.
+"""A writer of programs as MIL text, in the form of Core ML's `model.mil`.
 
-Two dialects: up to iOS 17 a scalar is `tensor<string, []>("x")`, from specification version 9 (iOS 18) on `string("x")`.
-Floats are written in hexadecimal, which is exact. Weights stay references into weight.bin. The text is for reading and
-for tools; the order of functions, ops and parameters is by name where the protobuf keeps none.
+Two dialects: up to iOS 17 a scalar is `tensor<string, []>("x")`, from specification version 9 (iOS 18) on
+`string("x")`. Floats are written in hexadecimal, which is exact. Weights stay references into weight.bin. The text is
+for reading and for tools; functions, ops and parameters are sorted by name if the protobuf has no order.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The stand-in for `coremltools.libcoremlpython`: its classes and functions by name (coremltools 9.0).
+"""The drop-in for `coremltools.libcoremlpython`, with its classes and functions by name (coremltools 9.0).
 
 Source of the surface: coremlpython/CoreMLPython.mm of coremltools 9.0. All classes can be subclassed and are truthy.
 """
@@ -33,7 +33,7 @@ numerics: str | None = None  # of models loaded from now on, as in the package r
 
 
 class _State:
-    """State of one model; float16 is read as float32, as the binding does."""
+    """The state of one model; float16 is read as float32, as the binding does."""
 
     def __init__(self, state: ModelState):
         self.state = state
@@ -84,7 +84,7 @@ class _MLModelProxy:
             return _State(self._loaded.model.new_state())
 
     def get_compiled_model_path(self) -> str:
-        """Return the path of `.mlmodelc`, which is deleted with this object."""
+        """Return the path of the `.mlmodelc`, which is deleted with this object."""
         with as_runtime_error("writing the compiled model"):
             compiled.write_text(self._loaded.folder, self._loaded.spec)
             return str(self._loaded.folder)
@@ -101,7 +101,7 @@ class _MLModelProxy:
 
     @staticmethod
     def auto_set_specification_version(spec: bytes) -> bytes:
-        """Return the model unchanged; the real one may lower its version. Raises TypeError, as it does, for no bytes."""
+        """Return the model unchanged; the real function may lower its version. Raises TypeError, like the real one, if it is not bytes."""
         if not isinstance(spec, bytes):
             raise TypeError(f"a serialised model (bytes) is needed, not {type(spec).__name__}")
         return spec

@@ -38,7 +38,7 @@ class _MLGPUComputeDeviceProxy:
 
 class _MLNeuralEngineComputeDeviceProxy:
     def get_total_core_count(self) -> int:
-        """Return the cores of the Neural Engine: 16 from M1 to M5 but for the Ultras (Apple's specifications)."""
+        """Return the number of cores of the Neural Engine: 16 from M1 to M5, except the Ultras (Apple's specifications)."""
         return 16
 
 
@@ -125,11 +125,11 @@ def read_structure(spec: Model_pb2.Model) -> object:
 
 
 class PredictionWarning(UserWarning):
-    """A warning that an answer is predicted, which on a Mac comes from Core ML."""
+    """Warns that an answer is a prediction, whereas on a Mac Core ML gives it."""
 
 
 class Operation(Protocol):
-    """An operation of coremltools' MLModelStructure, with what `structure` gave it."""
+    """An operation of coremltools' MLModelStructure, with the fields that `structure` sets."""
 
     __proxy__: object
 
@@ -139,7 +139,7 @@ class _MLComputePlanProxy:
 
 
 class PredictedPlan(_MLComputePlanProxy):
-    """`rows` maps (function, output) to predicted rows of ane_sweep.placement; constants have none."""
+    """A plan made from predictions: `rows` maps (function, output) to rows of ane_sweep.placement; constants have none."""
 
     kind = "predicted"
 

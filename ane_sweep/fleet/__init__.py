@@ -1,1 +1,1 @@
-"""A fleet: its workers, the connections to its scheduler, and its certificates. Dask distributed carries it; it measures nothing."""
+"""A fleet: its workers, the connections to its scheduler, and its certificates. It uses Dask distributed, and measures nothing itself."""

@@ -11,7 +11,7 @@ _FORM = f"the form is tls://HOST:{PORT}, for a fleet on this machine alone tls:/
 
 
 def checked(text: str) -> str:
-    """Return the address as Dask takes it. Raises ConfigError unless it is tls://HOST:PORT."""
+    """Return the address in Dask's form. Raises ConfigError unless it is tls://HOST:PORT."""
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
@@ -41,7 +41,7 @@ def is_loopback(checked_address: str) -> bool:
 
 
 def is_loopback_host(host: str) -> bool:
-    """Return True if a host's name or IP address stands for this machine alone."""
+    """Return True if a host's name or IP address means this machine alone."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,5 @@
-"""The certificates of a fleet: an authority of its own, and one certificate that scheduler, workers and sweeps show each other.
+"""The certificates of a fleet: its own authority, and one certificate that scheduler, workers and sweeps show each
+other.
 
 A holder of these files may run code on every machine of the fleet, so only their owner can read them.
 """
@@ -22,18 +23,19 @@ _BEFORE = datetime.timedelta(days=2)  # a clock that is behind takes them all th
 
 
 def folder(asked: str | None) -> Path:
-    """Return the folder of certificates: the given one, else $ANE_SWEEP_FLEET, else this user's own."""
+    """Return the folder of certificates: the given one, else $ANE_SWEEP_FLEET, else the user's default."""
     named = asked or os.environ.get(VARIABLE)
     return user_path(named).absolute() if named else own_folder()
 
 
 def own_folder() -> Path:
-    """Return this user's folder of certificates, which every sweep and worker of the user finds by default."""
+    """Return the user's default folder of certificates, which every sweep and worker of the user finds."""
     return data_folder() / "fleet"
 
 
 def ensure(place: Path, at: str) -> None:
-    """Make this user's own certificates if a fleet on loopback lacks them. Raises ConfigError if others are missing.
+    """Make this user's own certificates if a fleet on loopback lacks them. Raises ConfigError if another folder lacks
+    them.
 
     Several processes may call this at once: the folder appears complete, by a rename, and later processes use it.
     """
@@ -49,7 +51,7 @@ def ensure(place: Path, at: str) -> None:
 
 
 def missing(place: Path) -> str | None:
-    """Return a sentence about the files that a folder of certificates lacks, with the next step; None if it lacks none."""
+    """Return a sentence about the files that a folder of certificates lacks, with the next step; None if it is complete."""
     if lacking := [name for name in FILES if not (place / name).is_file()]:
         return (
             f"no certificates of a fleet in {place} ({', '.join(lacking)}): `ane-sweep fleet init` makes them once, and every "

@@ -32,7 +32,7 @@ class Unreachable(ConfigError):
 
 
 class Distrusted(Unreachable):
-    """Raised if what answers at an address does not take our certificates, or shows none that we take."""
+    """Raised if the server at an address refuses our certificate, or shows none that we accept."""
 
 
 class WorkerInfo(TypedDict):
@@ -50,7 +50,7 @@ class Security(Protocol):
 
 
 class Future(Protocol):
-    """The part of distributed.Future that is used here."""
+    """The part of distributed.Future that the executor uses."""
 
     status: str
 
@@ -68,6 +68,7 @@ class Client(Protocol):
     def __enter__(self) -> "Client": ...
     def __exit__(self, *_: object) -> None: ...
     def close(self, timeout: float) -> None: ...
+    def gather(self, futures: list[Future]) -> list[str]: ...
     def run(self, function: Callable[[str], None], *args: str, workers: list[str], on_error: str) -> object: ...
     def run_on_scheduler(self, function: Callable[..., T]) -> T: ...
     def scheduler_info(self, n_workers: int) -> dict[str, dict[str, WorkerInfo]]: ...
@@ -89,7 +90,7 @@ def distributed() -> ModuleType:
 
 
 def report_start(topic: str, key: str, machine: str) -> None:
-    """Tell those who listen to a Dask topic that the current task has begun; do nothing outside of a worker's task."""
+    """Report on a Dask topic that the current task has begun; do nothing outside a worker's task."""
     from distributed import get_worker
 
     try:
@@ -100,7 +101,7 @@ def report_start(topic: str, key: str, machine: str) -> None:
 
 
 def security(place: Path) -> Security:
-    """Return what every connection of a fleet is made with. Raises ConfigError without certificates."""
+    """Return the TLS settings for every connection of a fleet. Raises ConfigError without certificates."""
     if problem := certificates.missing(place):
         raise ConfigError(problem)
     files = {"ca_file": certificates.AUTHORITY}
@@ -121,7 +122,7 @@ def settings(executor: ExecutorSettings) -> tuple[str, Path]:
 
 
 def reach(at: str, place: Path, timeout_s: float) -> None:
-    """Return once a scheduler has taken our certificate and shown its own. Raises Unreachable, Distrusted.
+    """Return once a scheduler has accepted our certificate and shown its own. Raises Unreachable, Distrusted.
 
     A TLS 1.3 server refuses a certificate only after the handshake; a scheduler speaks first, so one byte tells.
     """
@@ -151,7 +152,7 @@ def reach(at: str, place: Path, timeout_s: float) -> None:
 
 
 def connected(at: str, place: Path, timeout_s: float = 5.0) -> Client:
-    """Return a client of the scheduler. Raises Unreachable, Distrusted."""
+    """Return a connected client of the scheduler. Raises Unreachable, Distrusted."""
     reach(at, place, timeout_s)
     options = {"timeout": timeout_s, "set_as_default": False, "heartbeat_interval": "2s"}
     try:

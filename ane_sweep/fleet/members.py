@@ -1,4 +1,4 @@
-"""The workers of a fleet: the facts that each reports, which workers may take part, and the places for measuring cells."""
+"""The workers of a fleet: the facts that each reports, which workers may take part, and where cells can be measured."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ _LOOK_S = 1.0
 
 
 class Member(msgspec.Struct):
-    """The facts that a worker reports. `declared`: its chip is not its own but the one given with --chip."""
+    """The facts that a worker reports. `declared`: its chip was given with --chip."""
 
     name: str
     chip: str
@@ -86,7 +86,7 @@ def describe_self() -> Member:
 
 @cache
 def tools() -> dict[str, str | None]:
-    """Return the versions of everything that decides a result; `code` is a digest of ane-sweep's own code."""
+    """Return the versions of everything that affects a result; `code` is a digest of ane-sweep's own code."""
     package = Path(__file__).parent.parent
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -101,7 +101,7 @@ def _digest(value: Sequence[str]) -> str:
 def list_members(client: Client) -> tuple[list[Member], list[str]]:
     """Return (the workers that may take part, by name; why each other worker may not).
 
-    Each worker gave its facts to the scheduler when it joined, so a worker that hangs delays nothing.
+    Each worker gave its facts to the scheduler when it joined, so a hanging worker causes no delay.
     """
     members: list[Member] = []
     refused: list[str] = []
@@ -118,7 +118,7 @@ def list_members(client: Client) -> tuple[list[Member], list[str]]:
 
 
 def describe_differences(theirs: Mapping[str, str | None], ours: Mapping[str, str | None]) -> str:
-    """Return the versions in which two machines differ, as `torch 2.12 (here 2.13)`; nothing if they are the same."""
+    """Return the versions in which two machines differ, as `torch 2.12 (here 2.13)`; empty if they are equal."""
     names = [name for name in SAME if theirs.get(name) != ours.get(name)]
     return ", ".join(f"{name} {theirs.get(name)} (here {ours.get(name)})" for name in names)
 
@@ -159,7 +159,7 @@ def describe_members(members: Iterable[Member], refused: Sequence[str] = ()) -> 
 
 
 def find_place(wanted: str | None, members: Sequence[Member]) -> Place | None:
-    """Return the place that measures a cell with that `machine`: the largest group of fitting workers that are alike, or None."""
+    """Return the place that measures a cell with that `machine`: the largest group of equivalent fitting workers, or None."""
     named = [one for one in members if one.name == wanted]
     alike: dict[str, list[Member]] = defaultdict(list)
     for one in named or members:
@@ -187,7 +187,7 @@ def name_label(name: str) -> str:
 
 
 def find_places(settings: RunSettings, wanted: Collection[str | None], *, wait: bool) -> Places:
-    """Return the workers that each `machine` of a matrix stands for (see bridge.executors). Raises ConfigError."""
+    """Return the workers that each value of `machine` in a matrix stands for (see bridge.executors). Raises ConfigError."""
     at, certificates = link.settings(settings.executor)
     if not (store := settings.store):
         raise ConfigError(

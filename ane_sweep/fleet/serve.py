@@ -1,7 +1,8 @@
 """The process of a fleet's scheduler or worker: `python -m ane_sweep.fleet.serve JSON`, started by `ane-sweep fleet`.
 
-One port, and TLS on it; Dask's plain HTTP servers are not started. It ends when its stdin does: the command that started it
-holds that pipe, so a worker takes no more tasks once its command is gone, be it by kill -9. Its tasks' processes end with it.
+It listens on one port, with TLS; Dask's plain HTTP servers are not started. It ends when its stdin closes: the command
+that started it holds that pipe, so a worker takes no more tasks once its command has ended, even by kill -9. Its tasks'
+processes end with it.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ class Request(msgspec.Struct):
     """A scheduler or worker to serve.
 
     scheduler  the address that a worker joins; None: serve a scheduler
-    host       the only address to listen at; "": the one by which this machine reaches the scheduler
+    host       the only address to listen on; "": the one from which this machine reaches the scheduler
     """
 
     host: str
@@ -115,7 +116,7 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
 
 
 def _explain(error: BaseException, request: Request) -> int:
-    """Say in one line why it could not start. Return the exit code: 2 if it cannot listen as it was asked to."""
+    """Print one line on why it could not start. Return the exit code: 2 if it cannot listen at the requested address."""
     is_refused = isinstance(error, OSError) and error.filename is None and error.errno in _NO_LISTENING
     if is_refused or isinstance(error, socket.gaierror):
         say(f"error: cannot listen at {request.host}, port {request.port}: {error}")

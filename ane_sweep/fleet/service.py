@@ -34,19 +34,19 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}")
 
 
 def scheduler(at: str, place: Path) -> Request:
-    """Return what a scheduler that listens at an address, and nowhere else, is started with."""
+    """Return the request for a scheduler that listens at one address only."""
     host, port = address.host_and_port(at)
     return Request(host, port, str(place))
 
 
 def worker(at: str, place: Path, port: int, name: str, resources: Mapping[str, float], scratch: Path) -> Request:
-    """Return what a worker is started with. It has as many threads as tasks may wait in it: their processes do the work."""
+    """Return the request for a worker. It has a thread for each task that may wait in it, as child processes do the work."""
     threads = int(resources["PREP"] + resources["TIME"]) + 1
     return Request("", port, str(place), at, name, threads, dict(resources), str(scratch))
 
 
 def checked_name(asked: str | None) -> str:
-    """Return a worker's name; by default this host's. Raises ConfigError."""
+    """Return a worker's name, by default this host's. Raises ConfigError."""
     name = asked or re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname().partition(".")[0]) or "worker"
     if not _NAME.fullmatch(name):
         raise ConfigError(f"--name {name}: expected letters, digits, _, . and -, as m4-a")
@@ -54,10 +54,11 @@ def checked_name(asked: str | None) -> str:
 
 
 def run(prepare: Callable[[], Request], what: str) -> int:
-    """Serve until Ctrl-C, and again after each end, as when a worker's scheduler goes away. Return 2 if it cannot listen.
+    """Serve until Ctrl-C; restart after each end, for example when a worker's scheduler ends. Return 2 if it cannot
+    listen.
 
-    `prepare` returns what to start, and is asked before each start. It raises Unreachable if that is to be waited for, any
-    other ConfigError if it is refused, which ends this.
+    `prepare` is called before each start and returns the request. It raises Unreachable to wait and try again, and any
+    other ConfigError to end.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs come with it ignored
@@ -80,7 +81,7 @@ def run(prepare: Callable[[], Request], what: str) -> int:
 
 
 def _serve_once(request: Request) -> int:
-    """Start `serve`, which ends with the pipe that is its stdin. Return its exit code."""
+    """Start `serve`, which ends when the pipe to its stdin closes. Return its exit code."""
     command = [sys.executable, "-P", "-m", "ane_sweep.fleet.serve", msgspec.json.encode(request).decode()]
     with subprocess.Popen(command, env=python_environment(), stdin=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdin is not None
@@ -96,7 +97,7 @@ def _serve_once(request: Request) -> int:
 
 
 def admit(at: str, place: Path, name: str) -> None:
-    """Return if a worker of that name may join the scheduler. Raises Unreachable if it may later, ConfigError if not."""
+    """Return if a worker of that name may join the scheduler now. Raises Unreachable if it may later, ConfigError if never."""
     try:
         with link.connected(at, place) as client:
             theirs = client.run_on_scheduler(members.tools)
@@ -123,7 +124,7 @@ def admit(at: str, place: Path, name: str) -> None:
 def write_unit(kind: str, folder: Path, label: str, command: Sequence[str], log: Path) -> Path:
     """Write a unit file of a kind in UNIT_STEPS, and make the folder of its log. Return the file's path. Raises ConfigError.
 
-    systemd  systemd.service(5); its log is the journal's. 130 is how `ane-sweep` ends when it is told to. KillMode=mixed tells
+    systemd  systemd.service(5); its log is the journal's. 130 is the exit code of an interrupted `ane-sweep`. KillMode=mixed tells
              the command alone, which ends what it started.
     launchd  launchd.plist(5). ProcessType Standard: macOS slows background jobs down, timings with them. caffeinate: a Mac that
              sleeps leaves its fleet.

@@ -16,7 +16,7 @@
 Main types:
 
     program.CompiledProgram   a whole file; `undecoded` is the reason why it has no tasks, `agrees` if their count is right
-    tasks.TaskDescriptor      one task: engine, operation, geometry, DMA transfers, and every register that it writes
+    tasks.TaskDescriptor      one task: engine, operation, geometry, DMA transfers, and every register write
     tensors.TensorBinding     an input or output, with its layout and the padding that costs
     container.Container       the file alone: sections, named addresses, symbols, the compiler's banner
     netplist.NetPlist         the compiler's input: networks of units
@@ -27,9 +27,10 @@ Main types:
     comparison  programs with each other, predictions with programs    netplist    the compiler's input
     copies      the programs that Core ML leaves behind on a Mac       facts       the tables that all of this reads
 
-Sizes and offsets are bytes (a stream counts words of 4), estimates are the compiler's own in about microseconds. Everything
-wrong with a file is errors.PackageError; `files.read` collects its sentences instead.
+Sizes and offsets are bytes (a stream counts words of 4), estimates are the compiler's own in about microseconds.
+Everything wrong with a file is errors.PackageError; `files.read` collects its sentences instead.
 
-The known facts of the format are data (`data/`), a row a fact, each with its source. Nothing here is Apple's documentation:
-others and this project read the files, and registers that no table explains are shown as numbers. Standard library only.
+The known facts of the format are data (`data/`), a row a fact, each with its source. Nothing here is Apple's
+documentation: others and this project read the files, and registers that no table explains are shown as numbers.
+Standard library only.
 """

@@ -15,7 +15,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class ProgramSummary:
-    """The figures of a program that are compared."""
+    """The figures of a program that `compare_programs` compares."""
 
     path: str
     target: str
@@ -77,7 +77,7 @@ def _find_differences(here: Mapping[K, V], there: Mapping[K, V]) -> dict[K, list
 
 
 def count_ops_per_task(ane_ops: int, programs: Sequence[CompiledProgram]) -> dict[str, object]:
-    """Compare the ops that were predicted or planned for the Neural Engine with the tasks that they became."""
+    """Compare the ops that were predicted or planned for the Neural Engine with the compiled tasks of the programs."""
     declared = [(program.declared_tasks, len(program.tasks)) for program in programs]
     tasks = sum(found if count is None else count for count, found in declared)
     return {"ane_ops": ane_ops, "tasks": tasks, "ops_per_task": round(ane_ops / tasks, 3) if tasks else None}

@@ -1,7 +1,7 @@
-"""Read the container of a .hwx file: a 64-bit little-endian Mach-O of a kind of its own.
+"""Read the container of a .hwx file: a 64-bit little-endian Mach-O with its own magic.
 
-It has the magic 0xbeefface, and load commands that Apple's loader.h does not know. Every offset and count is checked against
-the file's length.
+It has the magic 0xbeefface, and load commands that Apple's loader.h does not know. Every offset and count is checked
+against the file's length.
 """
 
 import struct
@@ -21,7 +21,7 @@ TENSOR_THREAD = 3  # flavour; any other describes a program
 
 @dataclass(frozen=True)
 class FileSection:
-    """A section of the file. `data` is empty if it only takes room in memory (inputs, outputs, scratch)."""
+    """A section of the file. `data` is empty if the section only reserves memory (inputs, outputs, scratch)."""
 
     segment: str
     name: str
@@ -41,7 +41,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Thread:
-    """An LC_THREAD: its flavour, and its bytes from the start of the command, as all published offsets count."""
+    """An LC_THREAD: its flavour, and its bytes from the start of the command, from which all published offsets count."""
 
     flavour: int
     data: bytes
@@ -89,7 +89,7 @@ def text_at(data: bytes, offset: int) -> str:
 
 
 def read(path: Path) -> Container:
-    """Return the container at `path`. Raises PackageError for a file of another kind, cut short, or pointing outside itself."""
+    """Read the container at `path`. Raises PackageError if the file is of another kind, truncated, or has offsets outside itself."""
     source = FileBytes(path, _read_content(path))
     magic, cpu, subtype, _, count, size = source.unpack("6I", 0, "the header")
     if magic != MAGIC or cpu != CPU_TYPE:

@@ -20,14 +20,14 @@ MAX_FILES, MAX_BYTES = 256, 256 << 20  # of one step; more is counted, not copie
 
 @dataclass
 class CopiedPrograms:
-    """Names of the files in the folder they were copied to, and a sentence for each that was found and not copied."""
+    """The names of copied files in their folder, and a sentence for each file that was found but not copied."""
 
     files: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
 
 def copy_programs(home: Path, folder: Path, since: float, service: Path = SERVICE) -> CopiedPrograms:
-    """Copy files written after `since` (seconds of the epoch) into `folder`, each content once."""
+    """Copy files written after `since` (seconds since the epoch) into `folder`, equal contents only once."""
     copied = CopiedPrograms()
     for root in [*home.glob(OWN), service]:
         if root.is_dir() and not os.access(root, os.R_OK | os.X_OK):

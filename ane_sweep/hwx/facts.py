@@ -24,7 +24,7 @@ class Generation:
 
 @dataclass(frozen=True)
 class Field:
-    """A field: bits low to high of the register at an address."""
+    """A bit field: bits `low` to `high` of the register at an address."""
 
     address: int
     low: int
@@ -52,9 +52,9 @@ def read_rows(table: str) -> tuple[dict[str, str], ...]:
 
 @cache
 def generation(subtype: int) -> Generation:
-    """Return the generation of a CPU subtype.
+    """Return the Neural Engine generation for a CPU subtype in a file's header.
 
-    An unknown subtype gives a generation named after its number, whose stream is not decoded.
+    An unknown subtype gives a generation with the number as its name, whose tasks are not decoded.
     """
     for row in read_rows("generations"):
         if int(row["subtype"]) == subtype:
@@ -94,7 +94,7 @@ def blocks(layout: str) -> tuple[RegisterBlock, ...]:
 
 @cache
 def register_names(layout: str) -> dict[int, str]:
-    """Return address -> register, if a table names it; of the sixteen coefficient registers the first."""
+    """Return {address: register} from the tables; of the sixteen coefficient registers only the first has a name."""
     return {field.address: field.register for field in fields(layout).values()}
 
 
@@ -104,25 +104,25 @@ def find_block(layout: str, address: int) -> RegisterBlock | None:
 
 @cache
 def operations() -> dict[tuple[str, int], str]:
-    """Return (field, its value) -> the hardware's operation."""
+    """Return {(field, value): the hardware's operation}."""
     return {(row["register"], int(row["value"])): row["operation"] for row in read_rows("operations")}
 
 
 @cache
 def engines() -> dict[int, str]:
-    """Return task type -> NE or PE."""
+    """Return {task type: engine}, NE or PE."""
     return {int(row["value"]): row["engine"] for row in read_rows("operations") if row["register"] == "task_type"}
 
 
 @cache
 def elements() -> dict[int, tuple[str, int]]:
-    """Return code -> (name, bits) of element types."""
+    """Return {code: (name, bits)} of the element types."""
     return {int(row["code"]): (row["element"], int(row["bits"])) for row in read_rows("elements")}
 
 
 @cache
 def descriptor(flavour: int) -> dict[str, int]:
-    """Return the offsets of the parts of a program's LC_THREAD of a flavour, in bytes from the command; {} if unknown."""
+    """Return the offsets of the parts of an LC_THREAD of this flavour, in bytes from the command; {} for an unknown flavour."""
     for row in read_rows("descriptors"):
         if int(row["flavour"]) == flavour:
             return {name: int(value, 0) for name, value in row.items() if name not in ("flavour", "source") and value}

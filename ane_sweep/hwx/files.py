@@ -1,4 +1,4 @@
-"""Read several files at once: compiled programs, the lists of layers they were made from, and folders of both."""
+"""Read several files at once: compiled programs, the net.plist files they were made from, and folders of both."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ class ReadFiles:
 
     @property
     def is_complete(self) -> bool:
-        """Return True if all tasks are decoded, and as many as each container declares."""
+        """Return True if all tasks are decoded and their numbers match those that the containers declare."""
         return all(item.undecoded is None and item.agrees is not False for item in self.programs)
 
     def to_dict(self) -> dict[str, object]:
@@ -33,7 +33,7 @@ class ReadFiles:
 
 
 def read(paths: list[Path]) -> ReadFiles:
-    """Read compiled programs (.hwx) and the lists of layers they were made from (net.plist); folders are searched."""
+    """Read compiled programs (.hwx) and the net.plist files they were made from; folders are searched."""
     found = ReadFiles()
     for path in paths:
         try:

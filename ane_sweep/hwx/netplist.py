@@ -50,7 +50,7 @@ class NetPlist:
 
 
 def read(path: Path) -> NetPlist:
-    """Return the list of layers at `path`. Raises PackageError if it is no property list, or names no network."""
+    """Read the net.plist at `path`. Raises PackageError if it is no property list, or names no network."""
     try:
         content = untrusted.read_file(path, MAX_BYTES)
     except ValueError as error:
@@ -87,7 +87,7 @@ def _read_unit(name: str, found: dict[str, object]) -> Unit:
 
 
 def format_shape(described: dict[str, object]) -> str:
-    """Return `1x3x224x224`, as far as an input declares it."""
+    """Return an input's shape as `1x3x224x224`, with ? for a size that it does not declare."""
     return "x".join(str(described.get(size, "?" if size != "BatchSize" else 1)) for size in _SIZES)
 
 
@@ -127,7 +127,7 @@ def _to_json_dict(value: object) -> dict[str, object]:
 
 
 def _to_json(value: object, depth: int = 0) -> object:
-    """Return a value as JSON has it: bytes and dates as text, and nesting cut off beyond reason."""
+    """Convert a value to JSON: bytes and dates become text, and excessively deep nesting is cut off."""
     if depth > 16:
         return "..."
     if isinstance(value, dict):

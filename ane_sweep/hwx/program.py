@@ -22,7 +22,7 @@ _FIELD = re.compile(r"(Module\w+|CompilationMethod):\s*(.*)")
 
 @dataclass(frozen=True)
 class Compiler:
-    """The compiler's notes in a program: its version, the modules that made the program, and the flags it ran with."""
+    """The compiler's notes in a program: its version, the modules that made the program, and its flags."""
 
     name: str | None
     version: str | None
@@ -33,7 +33,7 @@ class Compiler:
 
 @dataclass(frozen=True)
 class Constants:
-    """A section of constants: its bytes, the number that are not zero, and the kernels that symbols name in it."""
+    """A section of constants: its bytes, the number of nonzero bytes, and the kernels that symbols name in it."""
 
     section: str
     bytes: int
@@ -65,7 +65,7 @@ class CompiledProgram:
 
     @property
     def agrees(self) -> bool | None:
-        """Return True if as many tasks were found as the container declares; None if either is unknown."""
+        """Return True if the number of tasks found equals the container's count; None if either is unknown."""
         return None if self.undecoded or self.declared_tasks is None else len(self.tasks) == self.declared_tasks
 
     def to_dict(self) -> dict[str, object]:
@@ -96,7 +96,7 @@ class CompiledProgram:
 
 
 def read(path: Path) -> CompiledProgram:
-    """Return the program at `path`. Raises PackageError if it cannot be read, or its tasks do not fit its generation."""
+    """Read the program at `path`. Raises PackageError if it cannot be read, or its tasks do not fit its generation."""
     held = container.read(path)
     generation = facts.generation(held.subtype)
     declared = _read_descriptor(held)
@@ -124,7 +124,7 @@ def read(path: Path) -> CompiledProgram:
 
 
 def _read_descriptor(held: Container) -> dict[str, int]:
-    """Return the counts in the program's thread: tasks, and words of the first; {} if its flavour is unknown."""
+    """Return the counts in the program's thread (the number of tasks, and words of the first one), or {} if its flavour is unknown."""
     for thread in held.threads:
         if thread.flavour == TENSOR_THREAD or not (where := facts.descriptor(thread.flavour)):
             continue
@@ -139,7 +139,7 @@ def _read_descriptor(held: Container) -> dict[str, int]:
 
 
 def _read_bars(held: Container) -> dict[int, int]:
-    """Return number of a base address -> address, from the program's thread."""
+    """Return {number of a base address: address} from the program's thread."""
     for thread in held.threads:
         if where := facts.descriptor(thread.flavour):
             step = where["bar_step"]
@@ -167,7 +167,7 @@ def _read_constants(held: Container) -> list[Constants]:
 
 
 def _read_banner(banner: str) -> Compiler:
-    """Return the compiler of a banner; parts that are missing are None or empty."""
+    """Parse the compiler's banner; missing parts are None or empty."""
     name, version = found.groups() if (found := _VERSION.search(banner)) else (None, None)
     modules: list[dict[str, str]] = []
     flags: dict[str, str] = {}

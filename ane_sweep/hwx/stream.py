@@ -21,7 +21,7 @@ _FRAME = 4  # words
 
 @dataclass
 class TaskStream:
-    """One task as it stands in the file. `bars`: address -> number of the base address that is added on loading."""
+    """One task as stored in the file. `bars`: address -> number of the base address that loading adds to it."""
 
     offset: int
     words: int
@@ -32,7 +32,7 @@ class TaskStream:
 
 
 def read(text: memoryview, generation: Generation, first_words: int | None, count: int | None) -> list[TaskStream]:
-    """Return the tasks of a text section. Raises PackageError if it does not fit its generation."""
+    """Decode the tasks of a text section. Raises PackageError if the section does not fit its generation."""
     words = memoryview(bytes(text[: len(text) // 4 * 4])).cast("I")
     spans = _walk_linked(words, first_words, count) if generation.linked else _walk_aligned(words)
     found: list[TaskStream] = []
@@ -105,7 +105,7 @@ def _apply_write(words: memoryview, at: int, made: TaskStream, is_h13: bool) -> 
 
 
 def _decode_h13(head: int) -> tuple[list[int], None]:
-    """Return the addresses that a write goes to, and the number of its base address: none is marked here."""
+    """Return (the addresses of a write, None): on H13 a write names no base address."""
     base, count = head & 0x3FFFFFF, (head >> 26) + 1
     return [base + 4 * number for number in range(count)], None
 

@@ -1,7 +1,7 @@
 """Interpret a task's registers: geometry, engine, operation, and its reads from and writes to memory.
 
-A register that a task does not write is ignored: the sources do not agree if it then keeps the value of the task before, and
-no figure is made of it.
+A register that a task does not write is ignored: the sources disagree whether it then keeps the value of the previous
+task.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _NEGATED = 3  # of PE's second source
 
 @dataclass(frozen=True)
 class Transfer:
-    """One DMA of a task. `of` names the tensor or section, if the container says it; `bytes` includes padding."""
+    """One DMA transfer of a task. `of` is the name of the tensor or section if the container gives it; `bytes` includes padding."""
 
     does: str  # reads, writes
     of: str | None
@@ -45,14 +45,14 @@ class TaskDescriptor:
     unexplained: int  # registers outside the blocks that are known
 
     def shape(self, side: str) -> str:
-        """Return `64x1x1`, channels first; "?" for a size that the task does not write."""
+        """Return a shape as `64x1x1`, channels first; "?" for a size that the task does not write."""
         return "x".join(str(self.geometry.get(f"{side}_{axis}", "?")) for axis in "chw")
 
 
 def read_task(index: int, stream: TaskStream, layout: str, places: dict[int, str]) -> TaskDescriptor:
-    """Return the task in a stream, interpreted by the tables of its layout.
+    """Interpret the registers of one task by the tables of its layout.
 
-    `places`: the tensor or section that each number of a base address stands for, as far as the container says.
+    `places`: number of a base address -> its tensor or section, as far as the container gives it.
     """
     values = {
         name: field.extract(stream.registers[field.address])
@@ -77,7 +77,7 @@ _GEOMETRY = (
 
 
 def _name_work(values: dict[str, int]) -> tuple[str, str]:
-    """Return engine and operation, from the task's type and the registers of the engine that it names."""
+    """Return (engine, operation), from the task's type and the registers of that engine."""
     kind = values.get("task_type")
     if kind is None or kind not in facts.engines():
         return _TYPE_UNKNOWN, "?" if kind is None else f"task type {kind}"
@@ -132,7 +132,7 @@ def _read_transfers(
 
 
 def _count_bytes(row: int | None, plane: int | None, values: dict[str, int], end: str) -> int | None:
-    """Return the bytes that a tensor covers, its padded rows included; planes may be further apart than their rows reach."""
+    """Return the bytes that a tensor occupies, padding included; planes may be further apart than their rows need."""
     height, channels = values.get(f"{end}_h"), values.get(f"{end}_c")
     if plane is None or channels is None:
         return None

@@ -17,7 +17,7 @@ _BINDING, _NAME, _SHAPE, _STRIDES, _BYTES, _OTHER_NAME, _END = 0x14, 0x20, 0x28,
 
 @dataclass(frozen=True)
 class TensorBinding:
-    """An input or output: shape N, C, H, W; strides in bytes of the same four."""
+    """An input or output: shape N, C, H, W; strides in bytes in the same order."""
 
     name: str
     role: str
@@ -30,12 +30,12 @@ class TensorBinding:
 
     @property
     def wasted(self) -> float:
-        """Return the share of `bytes` that no element fills."""
+        """Return the share of `bytes` that is padding."""
         return 1 - self.used_bytes / self.bytes if self.bytes else 0.0
 
 
 def read(container: Container) -> list[TensorBinding]:
-    """Return the tensors in the order of the file. Raises PackageError for one that is cut short."""
+    """Read the tensors in the file's order. Raises PackageError for a truncated one."""
     return [_read_tensor(thread.data, container) for thread in container.threads if thread.flavour == TENSOR_THREAD]
 
 

@@ -1,1 +1,1 @@
-"""The facts of this host: hardware, system, tools, processes, temperature; and a stand-in for a Mac."""
+"""The facts of this host: hardware, system, tools, processes, temperature; and the hook for a simulated Mac."""

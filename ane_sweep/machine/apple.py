@@ -1,7 +1,8 @@
-"""The facts that macOS' own tools report about an Apple machine: its Neural Engine, Xcode, and whether this Python is translated.
+"""The facts that macOS' own tools report about an Apple machine: its Neural Engine, Xcode, and whether Rosetta
+translates this Python.
 
-Parsing is apart from asking, as the outputs are known from others (sources in the tests) and not from a Mac of ours.
-Everything is asked through tools.py, so the stand-in's script answers in place of the tools. Standard library only.
+Parsing is separate from running the tools, as we know the outputs from others (sources in the tests), not from our own
+Mac. All tools run through tools.py, so that a simulated Mac can answer in their place. Standard library only.
 """
 
 import platform
@@ -17,7 +18,7 @@ _DART = ("dart-ane", "dart-ane0")
 
 
 def no_silicon() -> str | None:
-    """Return why this host has no GPU of Apple's, or None if it has one."""
+    """Return why this host has no Apple GPU, or None if it has one."""
     return None if sys.platform == "darwin" and platform.machine() == "arm64" else "needs a Mac with Apple silicon"
 
 
@@ -34,17 +35,17 @@ def no_coreml() -> str | None:
 
 
 def is_mac() -> bool:
-    """Return True on a Mac, or under its stand-in."""
+    """Return True on a Mac, or with a simulated one."""
     return sys.platform == "darwin" or stand_in.active() is not None
 
 
 def facts() -> dict[str, object]:
-    """{ane: {cores, architecture, vm_size_bytes}, xcode, translated} of this Mac; each value None where unknown."""
+    """Return {ane: {cores, architecture, vm_size_bytes}, xcode, translated} of this Mac, with None for unknown values."""
     return {"ane": ane(), "xcode": xcode(), "translated": translated()}
 
 
 def ane() -> dict[str, object] | None:
-    """Return the Neural Engine as the I/O registry shows it, or None if it shows no engine."""
+    """Return the facts of the Neural Engine from the I/O registry, or None if it lists no engine."""
     listed = tools.text("/usr/sbin/ioreg", "-rlw0", "-d", "1", "-c", "H11ANEIn")
     if listed is None:
         return None
@@ -53,7 +54,7 @@ def ane() -> dict[str, object] | None:
 
 
 def engine(listed: str) -> dict[str, object]:
-    """Return cores and architecture ("h16g") from `ioreg -c H11ANEIn`; the cores of several engines are added up."""
+    """Return cores and architecture ("h16g") from `ioreg -c H11ANEIn`; the cores of several engines are added."""
     cores = re.findall(r'"ANEDevicePropertyNumANECores"\s*=\s*(\d+)', listed)
     kinds = re.findall(r'"ANEDevicePropertyTypeANEArchitectureTypeStr"\s*=\s*"([^"]+)"', listed)
     return {"cores": sum(map(int, cores)) or None, "architecture": kinds[0] if kinds else None}
@@ -66,7 +67,7 @@ def vm_size(listed: str) -> int | None:
 
 
 def xcode() -> str | None:
-    """`16.3 (16E140)`; None without Xcode (its command line tools alone have no version to say). Asked once a process."""
+    """Return Xcode's version as `16.3 (16E140)`, or None without Xcode (the command line tools alone report none). Cached per process."""
     script = stand_in.active()
     return _xcode(None if script is None else script.digest)
 
@@ -87,5 +88,5 @@ def translated() -> bool:
 
 @lru_cache(maxsize=4)
 def _on_apple_silicon(script: str | None) -> bool:
-    """Asked of the hardware: `sysctl.proc_translated` is that of the sysctl process, not ours."""
+    """Return True if the hardware is Apple silicon. (`sysctl.proc_translated` would describe the sysctl process, not this one.)"""
     return tools.text("/usr/sbin/sysctl", "-n", "hw.optional.arm64") == "1"

@@ -4,10 +4,10 @@ They are used if the chip table has no measurement of a chip, and never for anot
 
     chip,units,quantity,value,unit,kind,source,probe,os_build,taken
 
-units     what Core ML might use: cpu_and_ne, cpu_only, cpu_and_gpu, all
+units     the units that Core ML might use: cpu_and_ne, cpu_only, cpu_and_gpu, all
 quantity  dispatch_ms, fp16_tflops, weight_gbs, ...: ane_sweep/calibration/probes.csv has them all
 kind      measured, or planned (read from Core ML's plan)
-source    `this machine`; the label of a stand-in, whose rows count only while it stands in
+source    `this machine`, or the label of a stand-in (a simulated Mac), whose rows count only while it is active
 """
 
 import csv
@@ -48,7 +48,7 @@ def path() -> Path:
 
 
 def source() -> str:
-    """Return the `source` of rows that are made now: this machine, or the label of the active stand-in."""
+    """Return the `source` for new rows: this machine, or the label of the active stand-in."""
     script = stand_in.active()
     return SOURCE if script is None else f"stand-in {script.label()}"
 
@@ -94,7 +94,7 @@ def keep(made: Sequence[Row]) -> Path:
 
 
 def find_measurements(chip: str) -> list[Measurement]:
-    """Return the measurements of a chip that were taken on this machine, or by the active stand-in; `chips.get` takes them in."""
+    """Return the measurements of a chip taken on this machine, or by the active stand-in, in the form for `chips.get`."""
     rows = _rows_of(chip)
     return [Measurement(row.units, row.quantity, row.value) for row in rows if row.kind == KIND and row.value > 0]
 

@@ -1,4 +1,4 @@
-"""The facts of this machine that matter for a figure. No serial numbers, host names or users are read."""
+"""The facts of this machine that affect figures. Serial numbers, host names and users are not read."""
 
 import contextlib
 import hashlib
@@ -25,9 +25,9 @@ _STABLE = ("system", "machine", "chip", "cores", "memory_bytes", "os_version", "
 def fingerprint() -> dict[str, Any]:
     """Return {system, machine, chip, cores, memory_bytes, os_version, os_build, python, power, low_power, thermal}.
 
-    Unknown values are null. `cores` is {"physical", "logical", "usable"} (what affinity leaves us; on Apple chips also "performance" and
-    "efficiency"); `power` is "ac" or "battery"; `thermal` is {"kind", "value"}, as each system words it, and may change
-    from one minute to the next, like `power`. On a Mac also what apple.facts says.
+    Unknown values are null. `cores` is {"physical", "logical", "usable"} (by the process's affinity; on Apple chips
+    also "performance" and "efficiency"); `power` is "ac" or "battery"; `thermal` is {"kind", "value"}, in each system's
+    own terms, and may change from minute to minute, like `power`. On a Mac it also contains apple.facts.
     """
     found = {**_still(), "power": power(), "low_power": low_power(), "thermal": thermal()}
     found |= apple.facts() if apple.is_mac() else {}
@@ -43,7 +43,7 @@ def chip() -> str | None:
 
 
 def chip_name(brand: str | None) -> str:
-    """Return the chip table's name `m4_pro` for `Apple M4 Pro`, as sysctl reports it."""
+    """Convert sysctl's name of a chip, `Apple M4 Pro`, to the chip table's `m4_pro`."""
     return (brand or "unknown").removeprefix("Apple ").strip().lower().replace(" ", "_")
 
 
@@ -134,7 +134,7 @@ def power() -> str | None:
 
 
 def thermal() -> dict[str, str | float] | None:
-    """Return on macOS the CPU speed limit in percent that the system imposes, on Linux the hottest zone in degrees Celsius."""
+    """Return on macOS the CPU speed limit in percent, on Linux the hottest zone in degrees Celsius."""
     if sys.platform == "darwin":
         found = re.search(r"CPU_Speed_Limit\s*=\s*(\d+)", tools.text("/usr/bin/pmset", "-g", "therm") or "")
         return {"kind": "cpu_speed_limit_percent", "value": int(found[1])} if found else None

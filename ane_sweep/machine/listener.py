@@ -1,4 +1,4 @@
-"""A tool that speaks while a program runs: read by a thread, bounded, and ended. Never raises because it is missing."""
+"""A tool that prints while a program runs: a thread reads it, with a size limit. A missing tool raises no error."""
 
 import contextlib
 import subprocess
@@ -15,9 +15,9 @@ _END_S = 2.0
 
 @dataclass
 class Listener:
-    """At most `limit` bytes of what `command` prints are taken in; the rest is read and thrown away.
+    """A running tool. It keeps at most `limit` bytes of the output of `command` and drops the rest.
 
-    on_line    given each line as it comes, in place of keeping it
+    on_line    function that gets each line as it arrives; lines are then not kept
     error      why it could not be started, or None
     truncated  whether there was more than `limit`
     """
@@ -62,7 +62,8 @@ class Listener:
         return self._process is not None and self._process.poll() is None
 
     def end(self) -> int | None:
-        """End the tool if it still runs. Return its exit code (negative: a signal), or None without one; its output is kept.
+        """End the tool if it still runs, and return its exit code (negative: a signal), or None if it is unknown; its
+        output stays.
 
         A tool that runs as root cannot be signalled by us and ends by itself.
         """

@@ -1,7 +1,7 @@
-"""The memory of this host: what tasks may use of it, and how macOS' `vm_stat` reports it.
+"""The memory of this host: how much of it tasks may use, and the counters in macOS' `vm_stat`.
 
-vm_stat counts pages that are free, wired, compressed; moved in and out. Its lines are `Pages free:      123456.` behind a first
-one that names the size of a page; the names are those of Apple's vm_stat.c (system_cmds) and vm_stat(1). Levels are current
+vm_stat counts pages that are free, wired, compressed, moved in and out. A first line gives the page size; the others
+are `Pages free:      123456.`, with names from Apple's vm_stat.c (system_cmds) and vm_stat(1). Levels are current
 values, the others count since the machine started. More is mapped than any process owns while the Neural Engine runs:
 "5GB file -> 20GB" (more-ane-transformers notes, 4 April 2023).
 """
@@ -22,14 +22,14 @@ _LINE = re.compile(r'^"?([^":]+)"?:\s+(\d+)\.?\s*$', re.MULTILINE)
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes by the names of LEVELS and COUNTS; values that this vm_stat does not report are left out."""
+    """Bytes by the names in LEVELS and COUNTS; values that this vm_stat does not report are left out."""
 
     levels: dict[str, int]
     counts: dict[str, int]
 
 
 def read() -> Memory:
-    """Return the memory now. Raises ValueError with the reason if vm_stat gives no output."""
+    """Return the current memory. Raises ValueError with the reason if vm_stat gives no output."""
     output = tools.text(TOOL)
     if output is None:
         raise ValueError("vm_stat gave nothing")
@@ -37,7 +37,7 @@ def read() -> Memory:
 
 
 def parse(text: str) -> Memory:
-    """Return the memory in an output of vm_stat. Raises ValueError for any other text."""
+    """Parse an output of vm_stat. Raises ValueError for any other text."""
     size = _HEAD.search(text)
     pages = {name.strip(): int(number) for name, number in _LINE.findall(text)}
     found = [
@@ -50,17 +50,17 @@ def parse(text: str) -> Memory:
 
 
 def change(before: Memory, after: Memory) -> dict[str, int]:
-    """Return changes in bytes by name: of levels, which may be negative, and of the counts in between."""
+    """Return changes in bytes by name: of levels (may be negative), and of counts."""
     levels = {name: value - before.levels[name] for name, value in after.levels.items() if name in before.levels}
     counts = {name: value - before.counts[name] for name, value in after.counts.items() if name in before.counts}
     return {**levels, **{name: max(0, value) for name, value in counts.items()}}
 
 
 def memory_budget(gib: float | None) -> int:
-    """Return the bytes that all slots may use together: what was asked for, or 85 % of the host's memory."""
+    """Return the bytes that all slots may use together: the given GiB, or 85 % of the host's memory."""
     return int(gib * 2**30) if gib is not None else int(psutil.virtual_memory().total * 0.85)
 
 
 def budget_and_total(gib: float | None) -> tuple[int, int]:
-    """Return the bytes that all slots may use together, and what this host has."""
+    """Return the bytes that all slots may use together, and the memory of this host."""
     return memory_budget(gib), int(psutil.virtual_memory().total)

@@ -1,9 +1,10 @@
-"""Power per engine from `powermetrics -f plist`, which needs root: run only through `sudo -n`, which never asks.
+"""Power per engine from `powermetrics -f plist`, which needs root: it is run through `sudo -n`, which never asks for a
+password.
 
-A stream is one plist after the other, with NUL bytes between. Each holds `elapsed_ns` and, under `processor`, energies in mJ over
-that time (`cpu_energy`, `gpu_energy`, `ane_energy`) and, from macOS 13 on, mean powers in mW (`cpu_power` ...); some
-builds carry the GPU's energy under `gpu` only (fields as read by asitop and its forks, e.g. tlkh/asitop parsers.py).
-Apple calls the figures estimates that do not compare between devices (powermetrics(1)).
+A stream is one plist after the other, with NUL bytes between. Each holds `elapsed_ns` and, under `processor`, energies
+in mJ over that time (`cpu_energy`, `gpu_energy`, `ane_energy`) and, from macOS 13 on, mean powers in mW (`cpu_power`
+...); some builds carry the GPU's energy under `gpu` only (fields as read by asitop and its forks, e.g. tlkh/asitop
+parsers.py). Apple calls the figures estimates that do not compare between devices (powermetrics(1)).
 """
 
 import plistlib
@@ -22,7 +23,7 @@ ALLOW = "%admin ALL=(root) NOPASSWD: /usr/bin/powermetrics"  # the line for /etc
 
 @dataclass(frozen=True)
 class Sample:
-    """Mean power of each engine in mW over `seconds`; None where this powermetrics has no such channel."""
+    """Mean power of each engine in mW over `seconds`; None if this powermetrics lacks the channel."""
 
     seconds: float
     milliwatts: dict[str, float | None]
@@ -31,7 +32,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Power:
-    """One engine, loaded against idle. `milliwatts`: mean excess over the baseline; `median`, `idle_max`: raw."""
+    """The power of one engine under load compared with idle. `milliwatts`: mean excess over idle; `median`, `idle_max`: raw."""
 
     milliwatts: float
     median: float
@@ -40,13 +41,13 @@ class Power:
 
 
 def command(count: int, interval_ms: int = INTERVAL_MS) -> list[str]:
-    """`count` samples as plists on stdout. -n: sudo fails at once where it would have to ask for a password."""
+    """Return the command for `count` samples as plists on stdout. -n: sudo fails at once if it would need a password."""
     options = ["--samplers", SAMPLERS, "--sample-rate", str(interval_ms), "--sample-count", str(count)]
     return ["sudo", "-n", TOOL, *options, "--format", "plist"]
 
 
 def parse(stream: bytes) -> list[Sample]:
-    """Every whole sample of a stream. A torn last plist is left out; raises ValueError when none can be read."""
+    """Parse all complete samples of a stream; a truncated last plist is left out. Raises ValueError if none can be read."""
     blocks = [block.lstrip(b"\0\r\n ") + _END for block in stream.split(_END)[:-1]]
     samples = [sample for block in blocks if (sample := _sample(block))]
     if not samples:
@@ -87,7 +88,7 @@ def unreadable(engine: str, idle: Sequence[Sample], loaded: Sequence[Sample]) ->
 
 
 def excess(engine: str, idle: Sequence[Sample], loaded: Sequence[Sample]) -> Power:
-    """Mean power under load minus that at idle, each weighted by time; never below 0. Raises ValueError without samples."""
+    """Return the mean power under load minus that at idle, weighted by time; never below 0. Raises ValueError without samples."""
     return Power(
         milliwatts=max(0.0, _mean(engine, loaded) - _mean(engine, idle)),
         median=statistics.median(sample.milliwatts[engine] or 0.0 for sample in loaded),
@@ -104,7 +105,7 @@ def _mean(engine: str, samples: Sequence[Sample]) -> float:
 
 
 def refusal(returncode: int | None, stderr: str) -> str:
-    """One sentence for a run that gave nothing, with the way out."""
+    """Return one sentence for a run without result, with a remedy."""
     said = stderr.strip().splitlines()[-1] if stderr.strip() else "no message"
     if "password is required" in stderr or "a terminal is required" in stderr:
         return (

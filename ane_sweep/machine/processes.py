@@ -21,7 +21,7 @@ _GONE_S = 5.0  # SIGKILLed processes can take a moment to leave when they held a
 
 
 class ProcessExit:
-    """Wait for the end of a child process without polling and without reaping it."""
+    """A wait for the end of a child process, without polling and without reaping it."""
 
     def __init__(self, pid: int) -> None:
         self._gone, self._open = False, contextlib.ExitStack()
@@ -60,13 +60,13 @@ class ProcessExit:
         self._open.close()
 
     def wait(self, seconds: float | None) -> bool:
-        """Block until the process has ended or `seconds` (None: no end) are over; True when it has ended."""
+        """Block until the process has ended or `seconds` are over (None: no limit); return True if it has ended."""
         self._gone = self._gone or bool(self._look(seconds))
         return self._gone
 
 
 def still_there(group: int) -> list[int]:
-    """Living processes of a group, after giving killed ones time to leave; searches only if there are any."""
+    """Return the living processes of a group, after giving killed ones time to end."""
     deadline = time.monotonic() + _GONE_S
     while True:
         try:
@@ -87,7 +87,7 @@ def still_there(group: int) -> list[int]:
 
 
 def kill_tree(pid: int) -> None:
-    """SIGKILL to the group, and to descendants that made a group of their own."""
+    """Kill a process's group, and its descendants in other groups, with SIGKILL."""
     try:
         descendants = psutil.Process(pid).children(recursive=True)
     except psutil.Error:
@@ -100,9 +100,9 @@ def kill_tree(pid: int) -> None:
 
 
 def end_all_with(variable: str, folder: Path) -> None:
-    """Kill the processes whose environment began with a folder, or one below it, as a variable.
+    """Kill the processes whose environment had `variable` set to a folder, or one below it, when they started.
 
-    This finds what a task had detached if the task's own process died and could not end it.
+    This finds processes that a task detached, if the task's own process died before it could end them.
     """
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
@@ -144,7 +144,7 @@ def high_water(pid: int) -> int:
 
 
 def oom_kills() -> int:
-    """How many processes of this cgroup (v2, v1; else of this machine) the kernel's out-of-memory killer has ended."""
+    """Return how many processes of this cgroup (v2, v1; else of this machine) the kernel's out-of-memory killer has ended."""
     for path in _oom_counters():
         with contextlib.suppress(OSError):
             found = re.search(r"^oom_kill (\d+)$", path.read_text(encoding="ascii"), re.MULTILINE)

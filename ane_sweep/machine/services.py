@@ -1,8 +1,9 @@
-"""Apple's own processes that compile and run programs for the Neural Engine: which run, their memory, their life between looks.
+"""Apple's own processes that compile and run programs for the Neural Engine: their number, memory, and restarts between
+two readings.
 
 `aned` is the daemon, `ANECompilerService` the compiler: an ANE compilation's memory and time are spent there, not in
-the process that loads a model (coremltools issue 2473 and a published study of an M4 and M6 name them). Looked at with
-`ps` at moments, never while a sample is taken; what lives and ends between two looks is not seen.
+the process that loads a model (coremltools issue 2473 and a published study of an M4 and M6 name them). They are read
+with `ps`, never while a sample is taken; a process that starts and ends between two readings is missed.
 """
 
 import re
@@ -26,14 +27,14 @@ class Helper:
 
 
 def rows() -> list[Helper]:
-    """Return the helpers that run now; an empty list also if the host cannot report them."""
+    """Return Apple's helper processes that run now; an empty list also if the host cannot report them."""
     if sys.platform != "darwin" and stand_in.active() is None:
         return []
     return parse(tools.text("/bin/ps", "-axo", "pid=,rss=,time=,comm=") or "")
 
 
 def parse(text: str) -> list[Helper]:
-    """Return the helpers of `NAMES` among lines `pid rss-in-KiB time command`, sorted by name and pid."""
+    """Parse lines `pid rss-in-KiB time command` and return the helpers of `NAMES`, sorted by name and pid."""
     found = []
     for line in text.splitlines():
         match line.split(None, 3):
@@ -53,14 +54,15 @@ def sizes() -> dict[str, int]:
 
 
 def state() -> list[dict[str, object]]:
-    """Return the helpers in the form of a record."""
+    """Return the helpers as JSON values for a record."""
     return [asdict(helper) for helper in rows()]
 
 
 @dataclass(frozen=True)
 class Life:
-    """One process: CPU seconds spent between the looks, the most memory seen, and `stayed`, `started` or `ended` (or both:
-    `came and went`)."""
+    """One process over several readings: CPU seconds spent, the largest memory seen, and `stayed`, `started` or `ended`
+    (or both: `came and went`).
+    """
 
     name: str
     pid: int
@@ -70,7 +72,7 @@ class Life:
 
 
 def seconds(text: str) -> float | None:
-    """`0:01.23`, `12:34:56` and `1-02:03:04` of ps; None for what is no time."""
+    """Convert a time of ps, `0:01.23`, `12:34:56` or `1-02:03:04`, to seconds; None for other text."""
     found = _TIME.fullmatch(text.strip())
     if not found:
         return None
@@ -79,7 +81,7 @@ def seconds(text: str) -> float | None:
 
 
 def lives(looks: Sequence[Sequence[Helper]]) -> list[Life]:
-    """Return the lives of processes seen in looks in order of time; a pid whose CPU time falls is another process."""
+    """Return the lives of the processes in a sequence of readings; a pid whose CPU time falls is a new process."""
     seen: dict[tuple[str, int], list[tuple[int, Helper]]] = defaultdict(list)
     for number, look in enumerate(looks):
         for one in look:
@@ -97,11 +99,11 @@ def lives(looks: Sequence[Sequence[Helper]]) -> list[Life]:
 
 
 def plain(found: Sequence[Life]) -> list[dict[str, object]]:
-    """For the record."""
+    """Return the lives as JSON values for a record."""
     return [asdict(one) for one in found]
 
 
 def replaced(found: Sequence[Life]) -> list[str]:
-    """Names of which one process ended and another started: it was restarted, or it died."""
+    """Return the names of helpers of which one process ended and another started: it was restarted, or died."""
     ended = {one.name for one in found if one.life == "ended"}
     return sorted(ended & {one.name for one in found if one.life == "started"})

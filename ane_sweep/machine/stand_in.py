@@ -1,13 +1,13 @@
-"""The seam for a stand-in that answers in a Mac's place, in place of Core ML and of macOS' tools.
+"""The hook for a stand-in: a simulated Mac that answers for Core ML and macOS' tools, for tests.
 
     ANE_SWEEP_STAND_IN=script.json ane-sweep runtime=coreml ...
 
-No stand-in is part of the product: the plug-in PLUGIN, which lies in the tests of a checkout, plays the script, and this is
-the only module that asks for it. All results are labelled: `stand_in` in the record's `host` and `realised`, in every row of
-the table, in the tracker's run name and tags, and as the source of each figure. The script's digest is part of the host's, so
-nothing scripted is ever taken from the cache for something real.
+No stand-in is part of the product: the plug-in PLUGIN, which lies in the tests of a checkout, plays the script, and
+only this module loads it. All results are labelled: `stand_in` in the record's `host` and `realised`, in every row of
+the table, in the tracker's run name and tags, and as the source of each figure. The script's digest is part of the
+host's, so a scripted result is never taken from the cache for a real one.
 
-Standard library only: planner and worker both ask.
+Standard library only, as planner and worker both use it.
 """
 
 import importlib
@@ -28,7 +28,7 @@ _ON_COREML = {name for name, stage in STAGES.items() if stage.on_coreml}
 
 
 class StandIn(Protocol):
-    """A stand-in as the product sees it. `host` is laid over the facts of this host, `digest` is the script's sha256."""
+    """A stand-in (a simulated Mac) as the product uses it. `host` overrides facts of this host; `digest` is the script's sha256."""
 
     @property
     def digest(self) -> str: ...
@@ -39,20 +39,20 @@ class StandIn(Protocol):
         """Return the label that records, tables and trackers show."""
 
     def labelled(self, metric: Metric) -> Metric:
-        """Return a metric whose source names the script, as the figure is not from a device."""
+        """Return a metric with the script as its source, as the figure is not from a device."""
 
     def ask(self, command: tuple[str, ...]) -> tuple[int | None, str, str] | None:
         """Return a tool's exit code (None: no answer in time), stdout and stderr; None if the tool does not exist."""
 
     def start(self, command: tuple[str, ...], **options: object) -> subprocess.Popen[bytes]:
-        """Start a process that prints what the tool would, with Popen's options. Raises FileNotFoundError for no such tool."""
+        """Start a process that prints the tool's scripted output, with Popen's options. Raises FileNotFoundError for an unknown tool."""
 
     def install(self) -> None:
-        """Put the answers under coremltools, and the scripted clock into `time`; for a worker's process."""
+        """Make coremltools give the scripted answers, and `time` the scripted clock, in a worker's process."""
 
 
 def active() -> StandIn | None:
-    """Return the stand-in in force, or None: the usual case. Raises ConfigError for one that cannot be used."""
+    """Return the active stand-in (a simulated Mac), or None, which is the usual case. Raises ConfigError for an unusable one."""
     path = os.environ.get(VARIABLE)
     if not path:
         return None
@@ -68,5 +68,5 @@ def active() -> StandIn | None:
 
 
 def concerns(stage: str, params: Mapping[str, object]) -> bool:
-    """Return True if a task asks Core ML at all; the others run as without a stand-in."""
+    """Return True if a task calls Core ML; other tasks run without the stand-in."""
     return stage in _ON_COREML or traits(params.get("runtime")).coreml

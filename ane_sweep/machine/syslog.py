@@ -1,8 +1,9 @@
-"""Lines of the unified log that concern a program, bounded, and what each means (log_lines.csv, a source per row).
+"""Lines of the unified log that concern a program, limited in number, and their meanings (log_lines.csv, a source per
+row).
 
 `log stream --style ndjson` prints one JSON object a line: `eventMessage`, `processID`, `processImagePath`, `subsystem`,
-`timestamp`. The daemons (aned, ANECompilerService) serve every process of the machine: what they say while a program
-loads may concern another one. Lines of our own process, its stderr included, concern ours.
+`timestamp`. The daemons (aned, ANECompilerService) serve every process of the machine: their lines while a program
+loads may concern another one. Lines of our own process, its stderr included, concern our program.
 """
 
 import csv
@@ -37,7 +38,7 @@ class Meaning:
 
 @dataclass
 class Finding:
-    """A known line: its count, its process and its meaning. `ours`: it came from our own process."""
+    """A known line of the log: its count, its process and its meaning. `ours`: it came from our own process."""
 
     says: str
     line: str
@@ -49,7 +50,7 @@ class Finding:
 
 
 def command(pid: int) -> list[str]:
-    """The stream of our process's Core ML subsystems and of the daemons, from now on."""
+    """Return the command that streams the log of our process's Core ML subsystems and of the daemons, from now on."""
     subsystems = " OR ".join(f'subsystem BEGINSWITH "{name}"' for name in SUBSYSTEMS)
     daemons = " OR ".join(f'process == "{name}"' for name in DAEMONS)
     predicate = f"(processID == {pid} AND ({subsystems})) OR {daemons}"
@@ -58,7 +59,7 @@ def command(pid: int) -> list[str]:
 
 @cache
 def meanings() -> list[Meaning]:
-    """The table, in the order in which rows are tried: ours, then those of other packages."""
+    """Return the table of meanings in the order in which rows are tried: ours, then those of plug-ins."""
     rows = _read(Path(__file__).parent / "log_lines.csv")
     for said in plugins.broken("log_lines"):
         kept.tell(said)
@@ -71,7 +72,7 @@ def meanings() -> list[Meaning]:
 
 
 def _read(path: Path) -> list[Meaning]:
-    """Raises TypeError for columns that are none of a Meaning's, ValueError for another word of `says`, re.error."""
+    """Read a table of meanings. Raises TypeError for unknown columns, ValueError for an unknown `says`, re.error."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = [Meaning(**row) for row in csv.DictReader(file)]
     for row in rows:
@@ -82,12 +83,12 @@ def _read(path: Path) -> list[Meaning]:
 
 
 def explain(text: str) -> Meaning | None:
-    """The first row whose pattern is in the text."""
+    """Return the first row whose pattern is in the text, or None."""
     return next((row for row in meanings() if re.search(row.pattern, text)), None)
 
 
 class Findings:
-    """Takes in lines one by one and keeps what has a meaning: at most `limit` different ones, however many come."""
+    """A collector of lines that have a known meaning: at most `limit` different ones."""
 
     def __init__(self, pid: int, limit: int = KEPT_LINES):
         self.pid, self.limit = pid, limit
@@ -95,7 +96,7 @@ class Findings:
         self._found: dict[tuple[str, str, bool], Finding] = {}
 
     def add_stream(self, line: bytes | str) -> None:
-        """A line of `log stream --style ndjson`; the first line, which repeats the predicate, is no JSON and is skipped."""
+        """Add a line of `log stream --style ndjson`; the first line, which repeats the predicate and is no JSON, is skipped."""
         self.lines += 1
         try:
             entry = json.loads(line)
@@ -131,7 +132,7 @@ class Findings:
 
 
 def stderr_findings(texts: Iterable[str]) -> list[dict[str, object]]:
-    """Known lines in what a process printed, without any stream."""
+    """Return the known lines in the texts that a process printed."""
     findings = Findings(pid=-1)
     for text in texts:
         findings.add_stderr(text)

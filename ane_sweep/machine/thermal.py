@@ -1,9 +1,9 @@
-"""How hot the machine is, as far as macOS tells without root.
+"""The machine's temperature and thermal pressure, as far as macOS reports them without root.
 
 Pressure level: the notification `com.apple.system.thermalpressurelevel`, read with notifyutil (0 nominal to 4
 sleeping, OSThermalNotification.h). It is a hold-off state, not a temperature. Die temperatures are in the sensors
 of the HID event system (usage page 0xff00, usage 5), a private interface that several monitors read (e.g.
-vladkens/macmon): it is asked in a process of its own, which may die without harm.
+vladkens/macmon): they are read in a separate process, which may die without harm.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ _SINT32 = 3  # kCFNumberSInt32Type
 
 
 def pressure() -> str:
-    """The level as a word. Raises ValueError where notifyutil is missing or says something else."""
+    """Return the thermal pressure level as a word. Raises ValueError if notifyutil is missing or its output is unknown."""
     words = (tools.text(*NOTIFYUTIL) or "").split()
     if not words or not words[-1].isdigit() or int(words[-1]) >= len(PRESSURE):
         raise ValueError("notifyutil does not tell the thermal pressure level here")
@@ -32,7 +32,7 @@ def pressure() -> str:
 
 
 def die_celsius() -> float:
-    """The hottest die sensor. Raises ValueError where the sensors cannot be read."""
+    """Return the temperature of the hottest die sensor. Raises ValueError if the sensors cannot be read."""
     try:
         return hottest(json.loads(tools.text(*SENSORS) or "{}"))
     except (ValueError, AttributeError, TypeError):
@@ -40,7 +40,7 @@ def die_celsius() -> float:
 
 
 def hottest(sensors: dict[str, float]) -> float:
-    """The highest plausible value of the sensors named as die sensors ("PMU tdie3", "SOC MTR Temp Sensor1"), else of all.
+    """Return the highest plausible value of the die sensors ("PMU tdie3", "SOC MTR Temp Sensor1"), else of all.
 
     Raises ValueError without any.
     """
@@ -50,7 +50,7 @@ def hottest(sensors: dict[str, float]) -> float:
 
 
 def sensors() -> dict[str, float]:
-    """Name -> degrees Celsius (the median of sensors that share a name). Raises OSError off macOS."""
+    """Return {name: degrees Celsius (the median of sensors that share a name)}. Raises OSError off macOS."""
     cf = ctypes.CDLL("/System/Library/Frameworks/CoreFoundation.framework/CoreFoundation")
     hid = ctypes.CDLL("/System/Library/Frameworks/IOKit.framework/IOKit")
     for function in (

@@ -1,6 +1,6 @@
-"""Asking the system's own tools (sysctl, xcrun, ps, powermetrics ...), or the stand-in's script in their place.
+"""Calls of the system's own tools (sysctl, xcrun, ps, powermetrics ...), or of the stand-in's script in their place.
 
-One door, so that everything a Mac would answer can be scripted and no tool is ever waited for without an end.
+All calls go through here, so that a Mac's answers can be scripted and every call has a timeout.
 Standard library only: planner and worker both use it.
 """
 
@@ -16,7 +16,7 @@ ASK_S = 5.0
 
 @dataclass(frozen=True)
 class Answer:
-    """A tool's output and exit code. `code` is null if it did not answer in time; its output until then is kept."""
+    """A tool's output and exit code. If it did not end in time, it has no `code`, and its output until then."""
 
     code: int | None
     stdout: str
@@ -28,7 +28,7 @@ class Answer:
 
 
 def ask(*command: str, timeout_s: float = ASK_S) -> Answer | None:
-    """Run a tool to its end; None when there is no such tool. Nothing is ever typed into it."""
+    """Run a tool without input and return its answer, or None if there is no such tool."""
     script = stand_in.active()
     if script is not None:
         answer = script.ask(command)
@@ -57,9 +57,9 @@ def text(*command: str, timeout_s: float = ASK_S) -> str | None:
 
 
 def start(*command: str, **options: Any) -> subprocess.Popen[bytes]:
-    """Start a tool that goes on until it is ended (log stream, powermetrics). Raises FileNotFoundError without it.
+    """Start a tool that runs until it is ended (log stream, powermetrics). Raises FileNotFoundError if it is missing.
 
-    `options` are Popen's. Under the stand-in a small process prints what the script says.
+    `options` are Popen's. With the stand-in, a small process prints the scripted output.
     """
     script = stand_in.active()
     if script is None:

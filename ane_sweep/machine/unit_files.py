@@ -1,4 +1,4 @@
-"""Words of a command as the files of systemd, launchd and cron take them."""
+"""Words of a command in the syntax of systemd, launchd and cron files."""
 
 from collections.abc import Iterable
 
@@ -6,14 +6,14 @@ from ane_sweep.errors import ConfigError
 
 
 def check_words(words: Iterable[str]) -> None:
-    """Raise ConfigError for words that a line of such a file cannot hold."""
+    """Raise ConfigError for words that a line of such a file cannot contain."""
     if odd := [word for word in words if any(map(_breaks_a_line, word))]:
         reason = "line breaks, control characters and bytes that are no text cannot stand in these files"
         raise ConfigError([f"{word!r}: {reason}" for word in odd])
 
 
 def systemd_command(command: Iterable[str]) -> str:
-    """Return a command as ExecStart= takes it (systemd.service(5)): specifiers (%) and variables ($) doubled, and quoted."""
+    """Return a command in the syntax of ExecStart= (systemd.service(5)): specifiers (%) and variables ($) doubled, and quoted."""
     return " ".join(map(_systemd_quoted, command))
 
 

@@ -1,6 +1,6 @@
 """iPhones and iPads on this Mac's USB ports, as `xcrun devicectl` lists them: for planning, without coremltools.
 
-What identifies a person's device (name, serial, UDID) is only ever hashed.
+A device's identifiers (name, serial, UDID) are only used hashed.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ _LIST_S = 20.0
 
 @dataclass(frozen=True)
 class Found:
-    """A connected device. `identity` is a digest that tells one from another and says nothing else."""
+    """A connected device. `identity` is a digest that distinguishes devices and reveals nothing else."""
 
     kind: str
     model: str | None
@@ -25,12 +25,12 @@ class Found:
     identity: str
 
     def facts(self) -> dict[str, object]:
-        """For records."""
+        """Return the device's facts for records."""
         return {"kind": self.kind, "model": self.model, "os_version": self.os_version, "os_build": self.os_build}
 
 
 def connected() -> list[Found]:
-    """Devices that are connected; empty without Xcode's devicectl. Asked once a process, as a plan has many cells."""
+    """Return the connected devices; empty without Xcode's devicectl. Cached per process, as a plan has many cells."""
     script = stand_in.active()
     return _connected(script.digest if script else None)
 
@@ -44,7 +44,7 @@ def _connected(script: str | None) -> list[Found]:
 
 
 def parse(text: str) -> list[Found]:
-    """Return the iPhones and iPads with a connected tunnel in devicectl's JSON, as coremltools 9.0 picks them too."""
+    """Return the iPhones and iPads with a connected tunnel in devicectl's JSON, selected as in coremltools 9.0."""
     try:
         listed = json.loads(text[text.index("{") :])["result"]["devices"]
     except (ValueError, KeyError, TypeError):

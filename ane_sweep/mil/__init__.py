@@ -31,9 +31,10 @@ Main types:
     analytics           notes of Core ML's own compiler about each op
     untrusted           JSON and safetensors headers from outside, read with care
 
-Sizes are bytes, and a weight of less than a byte an element is unpacked to one byte each. Arrays are numpy views into the
-mapped file: they cost no memory, and must not be written to. Everything wrong with a file is errors.PackageError, which says
-what is wrong, where, and what to do next; a cut that is impossible is errors.ChunkError, which names the choices.
+Sizes are bytes, and weights of less than a byte per element are unpacked to one byte per element. Arrays are numpy
+views into the mapped file: they cost no memory, and must not be written to. Everything wrong with a file is
+errors.PackageError, which says what is wrong, where, and what to do next; a cut that is impossible is
+errors.ChunkError, which names the choices.
 
 Imported are numpy and protobuf besides the standard library; coremltools must be installed, for its protobuf classes alone.
 """

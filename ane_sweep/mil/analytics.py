@@ -54,7 +54,7 @@ def read(path: Path) -> list[OpNote]:
 
 
 def parse(lines: Iterable[str]) -> list[OpNote]:
-    """Return one note for each op, in file order; lines that are no op with notes are skipped."""
+    """Return one note for each op, in file order; other lines are skipped."""
     rows: list[OpNote] = []
     for line in lines:
         match = _OP.match(line)

@@ -1,4 +1,4 @@
-"""A chain of programs (chunks) seen as one program, and a part of such a chain written as a chain of its own."""
+"""A chain of programs (chunks) seen as one program, and part of such a chain written as a chain."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def outputs_key(function: str = "") -> str:
 
 
 def function_description(spec: Model_pb2.Model, function: str = "") -> Description:
-    """Return the message that lists a function's features: its own description, or the model's if none is listed."""
+    """Return the message that lists a function's features: its own description, or the model's if it has none."""
     name = function or spec.description.defaultFunctionName
     return next((listed for listed in spec.description.functions if listed.name == name), spec.description)
 
@@ -39,10 +39,11 @@ def find_inputs(specs: list[Model_pb2.Model], function: str = "") -> dict[str, M
 def find_outputs(
     specs: list[Model_pb2.Model], where: Path, function: str = ""
 ) -> dict[str, Model_pb2.FeatureDescription]:
-    """Return the feature descriptions of the chain's outputs, by name, in order, without values that chunks hand over.
+    """Return the feature descriptions of the chain's outputs, by name, in order, without the values that only pass
+    between chunks.
 
-    Chunks that were cut here list the outputs in their metadata; otherwise they are the values that no later program reads.
-    `where` is named in the PackageError that is raised if the chunks are not of one program.
+    Chunks that this package cut list the outputs in their metadata; for other chains, outputs are the values that no
+    later program reads. Raises PackageError, which names `where`, if the chunks do not belong to one program.
     """
     descriptions = [function_description(spec, function) for spec in specs]
     made = {feature.name: feature for description in descriptions for feature in description.output}
@@ -65,8 +66,8 @@ def find_outputs(
 def take_pieces(paths: list[Path], first: int, last: int, out: Path) -> list[Path]:
     """Write pieces `first` to `last` of the chain `paths`, counted from 1, into `out` and return the new paths.
 
-    Several become a chain `chunk_01.mlpackage` and on, one becomes `model.mlpackage`. Weight files are linked. Raises
-    errors.ChunkError if there are fewer pieces.
+    Several pieces become a chain `chunk_01.mlpackage` and on, a single one becomes `model.mlpackage`. Weight files are
+    linked. Raises errors.ChunkError if there are fewer pieces.
     """
     if last > len(paths):
         raise ChunkError(
@@ -89,7 +90,7 @@ def take_pieces(paths: list[Path], first: int, last: int, out: Path) -> list[Pat
 
 
 def _select_outputs(specs: list[Model_pb2.Model], first: int, last: int, where: Path) -> list[str]:
-    """Return the names of the pieces' outputs that the whole program gives or a later piece reads."""
+    """Return the outputs of the pieces that are outputs of the whole program or that a later piece reads."""
     wanted = set(find_outputs(specs, where))
     wanted |= {feature.name for spec in specs[last:] for feature in spec.description.input}
     own = [feature.name for spec in specs[first - 1 : last] for feature in spec.description.output]

@@ -1,11 +1,10 @@
 """Cut one ML Program into n that run in a chain and compute the same bits.
 
 No op that computes is repeated. Constants (and ops that depend on them alone) go to every chunk that uses them. A
-chunk's inputs are the program's own inputs that it reads, then the values of earlier chunks that it reads; its
-outputs are the program's own outputs that it makes, then the values that later chunks read. So the caller that drives
-the chain keeps all tensors by name and gives each chunk its inputs by name. A state lives in one chunk. Weights are
-streamed from file to file and never parsed. Functions of one package are cut at the same places and share each chunk's
-weights.
+chunk's inputs are the program's own inputs that it reads, then the values of earlier chunks that it reads; its outputs
+are the program's own outputs that it makes, then the values that later chunks read. To run the chain, the caller keeps
+all tensors by name and gives each chunk its inputs by name. A state lives in one chunk. Weights are streamed from file
+to file and never parsed. Functions of one package are cut at the same places and share each chunk's weights.
 """
 
 import shutil
@@ -31,16 +30,17 @@ OWN = {"none": (), "embeddings": ("embeddings",), "head": ("head",), "both": ("e
 
 @dataclass(frozen=True)
 class ChunkRequest:
-    """Options that say how a program is cut.
+    """The options for cutting a program.
 
     count    how many chunks, or "auto": the fewest that keep each under `program_bytes` of weights
     by       balanced quantity: "bytes", "layers" or "time" (cuts.py)
-    own      chunks of their own: "none", "embeddings", "head" or "both"; they are among the `count`
+    own      parts that become a separate chunk: "none", "embeddings", "head" or "both"; these chunks are among the
+             `count`
     times    by="time": estimated cost by the first value that an op makes
-    at       explicit places (places.py), in place of all that
+    at       explicit places (places.py), in place of all options above
     program_bytes, mapped_bytes   limits of "auto": a chunk's weights, and those of all chunks together (None: no limit)
-    varying  returns the sizes of the values of (package, function) if the program takes several shapes. Without it values of
-             no fixed size do not cross a cut
+    varying  function of (package, function) that returns the sizes of values if the program takes several shapes.
+             Without it, values without a fixed size cannot cross a cut
     """
 
     count: int | str
@@ -56,11 +56,11 @@ class ChunkRequest:
 def chunk(source: Path, out: Path, request: ChunkRequest) -> dict[str, Any]:
     """Write `source` as packages `chunk_01.mlpackage` ... into `out` and return facts about the cut.
 
-    Of a pipeline its one ML Program is cut, and the other models are left out. Facts: `chunks`, `chunk_bytes` (weight bytes of
-    each), `boundary_bytes` (handed over at each cut, by all functions), `cut_points` (legal cuts), `largest_tensor_bytes` (some
-    chunk holds it; numbers, table and scale of a compressed weight are one), and if there are any `left_out` (kinds of models)
-    and `notes` (sentences); of explicit cuts `cut_behind`, the ops that chunks end with. Raises errors.ChunkError if the program
-    cannot be cut as requested, errors.PackageError if it cannot be read.
+    In a pipeline, the only ML Program is cut, and the other models are left out. Facts: `chunks`, `chunk_bytes` (weight
+    bytes of each), `boundary_bytes` (handed over at each cut, by all functions), `cut_points` (legal cuts),
+    `largest_tensor_bytes` (some chunk holds it; a compressed weight counts with its table and scale), and if there are
+    any `left_out` (kinds of models) and `notes` (sentences); for explicit cuts also `cut_behind`, the last op of each
+    chunk. Raises errors.ChunkError if the program cannot be cut as requested, errors.PackageError if it cannot be read.
     """
     read, left_out = _read_program(source)
     default = graph.default_function(read.spec)
@@ -94,7 +94,7 @@ def chunk(source: Path, out: Path, request: ChunkRequest) -> dict[str, Any]:
 
 
 def extract_program(source: Path, target: Path) -> Path:
-    """Write the one ML Program of a pipeline as a package of its own and return `target`. Raises as `chunk` does."""
+    """Write the only ML Program of a pipeline as a separate package and return `target`. Raises the same errors as `chunk`."""
     read, _ = _read_program(source)
     program = graph.view_program(read)
     (everything,) = split_at(line_up(program), [])
@@ -111,7 +111,7 @@ def _view_program(read: package.Package, name: str, request: ChunkRequest) -> gr
 
 
 def _describe_imbalance(line: OpLine, chosen: list[int]) -> list[str]:
-    """Return a sentence with the reason if the largest chunk has far more than its share."""
+    """Return a sentence with the reason if the largest chunk is far larger than an equal share; else no sentence."""
     held, total = cuts.weight_bytes(line, chosen), sum(line.sizes.values())
     largest, share = max(held), total / len(held)
     if largest <= UNEVEN * share or total < cuts.TINY_BYTES_PER_OP * len(line.compute):
@@ -124,7 +124,7 @@ def _describe_imbalance(line: OpLine, chosen: list[int]) -> list[str]:
 
 
 def _read_program(source: Path) -> tuple[package.Package, list[str]]:
-    """Return the program to cut, and the kinds of the models of its pipeline that are not cut."""
+    """Return the program to cut, and the kinds of the other models in its pipeline, which are left out."""
     programs, others = pipeline.split(package.read(source, kinds=pipeline.KINDS))
     if len(programs) > 1:
         raise ChunkError(
@@ -189,10 +189,10 @@ def _choose_fewest(line: OpLine, request: ChunkRequest, wish: cuts.Wish, name: s
 
 
 def _unpacked_bytes(line: OpLine) -> int:
-    """Return the bytes that compressed weights take beyond their files when they are mapped.
+    """Return the bytes that compressed weights take in memory, uncompressed, beyond their size in the file.
 
-    Chips with a limit map them dense (4-bit chunks fell to the CPU just like fp16 ones: more-ane-transformers notes, March and
-    April 2023, M1 Max).
+    Chips with a limit map them dense (4-bit chunks fell to the CPU just like fp16 ones: more-ane-transformers notes,
+    March and April 2023, M1 Max).
     """
     packed = {op.index: op for op in line.constant.values() if op.type.startswith("constexpr_")}
     feeding = {name for op in packed.values() for name in op.reads}
@@ -205,7 +205,7 @@ def _unpacked_bytes(line: OpLine) -> int:
 
 
 def split_at(line: OpLine, chosen: list[int]) -> list[Chunk]:
-    """Return the chunks between the cuts `chosen`."""
+    """Return the chunks between the cuts at the positions `chosen`."""
     program = line.program
     edges = [0, *chosen, len(line.compute)]
     made = {name: place for place, op in enumerate(line.compute) for name in op.outputs}
@@ -228,7 +228,7 @@ def split_at(line: OpLine, chosen: list[int]) -> list[Chunk]:
 
 
 def _add_constants(line: OpLine, start: int, end: int, read: set[str]) -> list[Op]:
-    """Return the ops of a chunk with every constant below them, in the program's order."""
+    """Return the ops of a chunk with all constants that they depend on, in the program's order."""
     needed: dict[int, Op] = {op.index: op for op in line.compute[start:end]}
     open_names = list(read)
     while open_names:

@@ -5,8 +5,8 @@
     model0/, model1/ ..  the models of a pipeline, each compiled, in the order they run
     coremldata.bin       the description in Core ML's own binary form, which is not read here
 
-Apple has not published the layout: this is how compiled models look (compiler versions 3404 to 3520). A model that is not
-a program keeps only coremldata.bin, so its place in a pipeline is known and its parameters are not.
+Apple has not published the layout: this is how compiled models look (compiler versions 3404 to 3520). A model that is
+not a program keeps only coremldata.bin, so its position in a pipeline is known, but not its parameters.
 """
 
 import json
@@ -77,7 +77,7 @@ def _read_pipeline(folder: Path) -> Model_pb2.Model:
 
 
 def _read_metadata(folder: Path) -> dict[str, Any]:
-    """Return metadata.json; {} if it is missing or of another form, as it only adds to the program."""
+    """Return the content of metadata.json, or {} if it is missing or has another form: the program can be read without it."""
     try:
         content = untrusted.read_json(folder / METADATA_NAME)
     except (OSError, ValueError, json.JSONDecodeError):
@@ -124,7 +124,7 @@ def _decode_dictionary(value: MIL_pb2.Value) -> dict[str, MIL_pb2.Value]:
 
 
 def _apply_shape(feature: Model_pb2.FeatureDescription, stated: dict[str, dict[str, MIL_pb2.Value]]) -> None:
-    """Set the default shape and the flexibility of an input from the function's attribute."""
+    """Set the default shape and the flexible shapes of an input from the function's attribute."""
     array, name = feature.type.multiArrayType, feature.name
     if array.WhichOneof("ShapeFlexibility") is None:
         return
@@ -145,7 +145,7 @@ def _apply_shape(feature: Model_pb2.FeatureDescription, stated: dict[str, dict[s
 
 
 def _describe_image(feature: Model_pb2.FeatureDescription, entry: dict[str, Any]) -> None:
-    """Describe an array as the picture that the user gives: the program computes on (1, channels, height, width)."""
+    """Describe an array input as an image, which the user gives: the program computes on (1, channels, height, width)."""
     color = _COLORS.get(str(entry.get("colorspace", "RGB")))
     try:
         height, width = int(entry["height"]), int(entry["width"])

@@ -1,7 +1,7 @@
 """Parse the words that say where a program is cut: `cuts=[1811MB]`, `[0.6]`, `[layer:24]`, `[op:NAME]`.
 
-Each word is the end of a chunk: so many bytes of weights, such a share of them, that many layers, or that op are ahead of
-the cut. places.py finds the cut in a program. Only the standard library is imported.
+Each word is the end of a chunk: the cut comes after so many bytes of weights, that share of them, that layer, or that
+op. places.py finds the cut in a program. Only the standard library is imported.
 """
 
 import re
@@ -16,7 +16,7 @@ FORMS = "bytes as 1811MB, a share of the weights as 0.6, layer:24, op:NAME"
 
 @dataclass(frozen=True)
 class CutWord:
-    """One word: `number` bytes, share or layer, or the `name` of an op."""
+    """One word of `cuts`: a `number` of bytes, a share or a layer, or the `name` of an op."""
 
     word: str
     kind: Literal["bytes", "share", "layer", "op"]
@@ -25,7 +25,7 @@ class CutWord:
 
 
 def parse_place(word: object) -> CutWord | None:
-    """Return the meaning of a word; None if it has none of FORMS."""
+    """Parse a word of `cuts`; return None if it has none of the forms in FORMS."""
     text = str(word)
     if isinstance(word, (int, float)):
         return CutWord(text, "share", float(word)) if 0 < word < 1 else None
@@ -38,7 +38,7 @@ def parse_place(word: object) -> CutWord | None:
 
 
 def parse_places(words: Sequence[object]) -> list[CutWord]:
-    """Return the words of a list that `find_problem` accepts."""
+    """Parse a list of words that `find_problem` accepts."""
     return [place for word in words if (place := parse_place(word))]
 
 

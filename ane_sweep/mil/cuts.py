@@ -1,14 +1,16 @@
-"""Choose among the legal cuts of a line of ops: names and numbers only, no files.
+"""Choose among the legal cuts of a line of ops, by names and numbers only, without files.
 
-Balanced is (`by`) bytes of weights, layers (ops that multiply matrices), or an estimated time for each op.
+The quantity to balance (`by`) is bytes of weights, layers (ops that multiply matrices), or an estimated time for each
+op.
 
-The best cuts make the largest chunk as small as possible (or within 5 % of an equal share), the others as near to their
-share (again within 5 %), then take the fewest boundary bytes, then the most even chunks, then the earliest cuts. The same
-program always gets the same cuts.
+The best cuts make the largest chunk as small as possible (or within 5 % of an equal share) and the other chunks close
+to an equal share (again within 5 %); then they have the fewest boundary bytes, then the most even chunks, then the
+earliest positions. The same program always gets the same cuts.
 
-A chunk of its own is cut off at the legal place where fewest bytes cross, of equals the smallest: the embedding
-is every lookup in a table of weights ahead of the first layer; the head is the layers with weights from which no other
-layer follows (the projection onto the vocabulary, also if several share it).
+If embedding or head become a separate chunk, it is cut off at the legal place where fewest bytes cross, and among equal
+places where the chunk is smallest: the embedding is every lookup in a table of weights ahead of the first layer; the
+head is the layers with weights from which no other layer follows (the projection onto the vocabulary, also if several
+share it).
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -34,7 +36,7 @@ class Wish:
 
     by           balanced quantity: "bytes", "layers" or "time"
     times        by="time": estimated cost by the first value that an op makes; any unit
-    first, last  places where a cut must be: the first chunk ends, the last chunk begins there (chunks of their own)
+    first, last  required cuts: the end of the first chunk, and the start of the last one (a separate embedding or head)
     limit        by="bytes": no chunk is larger than this if that is possible
     """
 
@@ -46,7 +48,7 @@ class Wish:
 
     @property
     def own(self) -> int:
-        """Return the number of chunks that are set from the start."""
+        """Return the number of chunks that `first` and `last` fix."""
         return (self.first is not None) + (self.last is not None)
 
 
@@ -110,9 +112,9 @@ def _choose_best(line: OpLine, marks: list[int], count: int, wish: Wish) -> list
 
 
 def _costs(line: OpLine, wish: Wish) -> tuple[Sequence[Keys], Mapping[Hashable, int]]:
-    """Return the things that each op uses and the cost of each thing.
+    """Return the items that each op uses, and the cost of each item.
 
-    These are weights by bytes (or, if those are tiny, each op as 1), each layer as 1, or each op's time in millionths.
+    Items are weights by bytes (or, if those are tiny, each op as 1), each layer as 1, or each op's time in millionths.
     """
     if wish.by == "bytes" and sum(line.sizes.values()) >= TINY_BYTES_PER_OP * len(line.compute):
         return line.blobs, dict(line.sizes.items())
@@ -128,7 +130,7 @@ def _costs(line: OpLine, wish: Wish) -> tuple[Sequence[Keys], Mapping[Hashable, 
 def _least_bound(segments: Sequence[Keys], sizes: Mapping[Hashable, int], count: int) -> int:
     """Return the smallest possible size of the largest of `count` chunks, by bisection.
 
-    Taking as much as fits is optimal, because a chunk's size only grows with its ops.
+    Filling each chunk as far as possible is optimal, because a chunk's size only grows with its ops.
     """
     low = max(sum(sizes[key] for key in keys) for keys in segments)
     high = max(low, sum(sizes.values()))
@@ -155,7 +157,7 @@ def _chunks_needed(segments: Sequence[Keys], sizes: Mapping[Hashable, int], boun
 
 
 def _target_share(segments: Sequence[Keys], sizes: Mapping[Hashable, int], count: int, least: int) -> float:
-    """Return the size that chunks should have: `least`, or the share that is left beside giants.
+    """Return the size that chunks should have: `least`, or an equal share of what remains without oversized segments.
 
     Single segments larger than an equal share (a vocabulary table, say) fill chunks of their own; the others share the rest.
     """
@@ -175,7 +177,7 @@ def _target_share(segments: Sequence[Keys], sizes: Mapping[Hashable, int], count
 def _best_marks(
     segments: Sequence[Keys], sizes: Mapping[Hashable, int], crossing: list[int], count: int, bound: int, share: float
 ) -> list[int]:
-    """Return the best marks, by a dynamic programme over (mark, number of chunks up to there).
+    """Return the best marks (cut positions), by a dynamic programme over (mark, number of chunks up to there).
 
     It keeps three things small, in this order: how far chunks exceed their share (in steps of SLACK, squared), boundary
     bytes, and the sum of squared sizes.
@@ -215,7 +217,7 @@ def _best_marks(
 
 
 def find_embedding_end(line: OpLine) -> int | None:
-    """Return the cut after the embedding; None if there is no lookup or no legal cut behind it."""
+    """Return the cut after the embedding, or None if there is no lookup or no legal cut after it."""
     layers = [place for place, op in enumerate(line.compute) if op.type in LAYERS]
     first_layer = layers[0] if layers else len(line.compute)
     lookups = [place for place in range(first_layer) if line.compute[place].type in _LOOKUPS and line.blobs[place]]
@@ -226,7 +228,7 @@ def find_embedding_end(line: OpLine) -> int | None:
 
 
 def find_head_start(line: OpLine) -> int | None:
-    """Return the cut before the head; None if no layer with weights is last, or no legal cut lies before it."""
+    """Return the cut before the head, or None if there is no last layer with weights or no legal cut before it."""
     last = set(_find_last_layers(line))
     others = [place for place, op in enumerate(line.compute) if op.type in LAYERS and place not in last]
     heads = [place for place in last if line.blobs[place]]

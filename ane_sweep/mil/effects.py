@@ -1,7 +1,7 @@
 """List the modes of numerics and the known effects of the Neural Engine's arithmetic, each with source and confidence.
 
-`DEFAULT` are the effects that were measured by more than one party or on more than one chip; the others are there to be
-tried. Nothing heavy is imported.
+`DEFAULT` are the effects that were measured by more than one party or on more than one chip; the others can be switched
+on by name. Nothing heavy is imported.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ RUN = 32  # products summed between two looks at the accumulator; the hardware's
 
 @dataclass(frozen=True)
 class Effect:
-    """One effect. `confidence`: "several" parties or chips measured it, "one" did, or sources "conflict"."""
+    """One effect. `confidence`: "several" parties or chips measured it, "one" did, or sources "conflict" about it."""
 
     name: str
     what: str

@@ -38,22 +38,22 @@ class TensorType:
 
     @property
     def count(self) -> int:
-        """Return the elements of a tensor of this type; unknown sizes count as 1."""
+        """Return the number of elements of a tensor of this type; unknown sizes count as 1."""
         return math.prod(1 if length is None else length for length in self.shape)
 
     @property
     def byte_count(self) -> int:
-        """Return the bytes of a tensor of this type, at whole bytes an element; unknown sizes count as 1."""
+        """Return the bytes of a tensor of this type, with whole bytes per element; unknown sizes count as 1."""
         itemsize = NUMPY[self.dtype].itemsize if self.dtype in NUMPY else 1
         return math.prod((length or 1 for length in self.shape), start=itemsize)
 
 
 @dataclass(frozen=True, slots=True)
 class FlexibleShape:
-    """The sizes of one value of a program that takes several shapes.
+    """The sizes of one value of a program with flexible inputs.
 
-    `default` is its shape at the default input. Either all of its `shapes` are listed (enumerated), or the lowest and the
-    highest size of every axis (`ranges`; None: no limit); neither if it has one shape after all.
+    `default` is its shape at the default input. `shapes` lists all of its shapes (enumerated), or `ranges` holds the
+    lowest and highest size of every axis (None: no limit); both are empty if its shape never changes.
     """
 
     default: tuple[int, ...]

@@ -1,6 +1,6 @@
 """View an ML Program: its ops in order, the values that each reads and writes, and the constants.
 
-The protobuf messages are only looked at, never changed; a program of 16,500 ops is viewed in well under a second.
+The protobuf messages are never changed; viewing a program of 16,500 ops takes well under a second.
 """
 
 import math
@@ -59,7 +59,7 @@ class Op:
 class Program:
     """One function of a package: `ops` in order, value types by name, and the package for its weights.
 
-    varying: sizes of the values whose types leave some open, as far as the caller has followed them.
+    varying: sizes of the values whose types leave some sizes open, as far as the caller computed them.
     """
 
     package: packages.Package
@@ -95,14 +95,14 @@ class Program:
         return tensor_type(self.types[name])
 
     def default_type(self, name: str) -> TensorType | None:
-        """Return the type of a value at the default shape, if its sizes are known there."""
+        """Return the type of a value at the default shape, or None if its sizes are unknown there."""
         kind = self.tensor_type(name)
         if kind is None or kind.is_static or name not in self.varying:
             return kind
         return TensorType(kind.dtype, self.varying[name].default)
 
     def constant(self, op: Op) -> Any:
-        """Return the value of a `const` op: see `decode`."""
+        """Return the decoded value of a `const` op: see `decode`."""
         return decode(op.proto.attributes["val"], self.package)
 
 
@@ -120,7 +120,7 @@ def load(path: Path) -> Program:
 def view_program(package: packages.Package, function: str = "") -> Program:
     """View one function of a package; "" is its declared default.
 
-    Raises errors.PackageError if there is no such function, or none that can be the default.
+    Raises errors.PackageError if there is no such function, or no default function.
     """
     functions = package.spec.mlProgram.functions
     name = function or default_function(package.spec)
@@ -140,7 +140,7 @@ def default_function(spec: Model_pb2.Model) -> str:
 
 
 def view_op(index: int, proto: MIL_pb2.Operation) -> Op:
-    """Return an Op over an Operation message."""
+    """Return the Op that wraps an Operation message."""
     inputs = {
         parameter: [binding.name or binding.value for binding in argument.arguments]
         for parameter, argument in in_order(proto.inputs)
@@ -149,13 +149,13 @@ def view_op(index: int, proto: MIL_pb2.Operation) -> Op:
 
 
 def own_name(proto: MIL_pb2.Operation) -> str:
-    """Return the name that an Operation message gives itself, else that of the first value it makes, else ""."""
+    """Return the name attribute of an Operation message, else the name of its first output, else ""."""
     named = proto.attributes["name"].immediateValue.tensor.strings.values if "name" in proto.attributes else ()
     return next(iter([*named, *(value.name for value in proto.outputs)]), "")
 
 
 def in_order(held: Mapping[str, T]) -> list[tuple[str, T]]:
-    """Return the entries of a protobuf map by name: it lists them in an order that changes from process to process."""
+    """Return the entries of a protobuf map sorted by name, as the map's own order changes from process to process."""
     return sorted(held.items(), key=lambda entry: entry[0])
 
 
@@ -232,7 +232,8 @@ def unpack(raw: np.ndarray, dtype: str, count: int) -> np.ndarray:
 def check_record(value: MIL_pb2.Value, package: packages.Package) -> BlobRecord:
     """Return the weight record that a Value message refers to, checked against the program's declaration.
 
-    Raises PackageError. The payload is not read, so viewing a program and running it refuse the same files.
+    Raises PackageError. The payload is not read. Viewing and running a program both call this, so they refuse the same
+    files.
     """
     kind = tensor_type(value.type)
     reference = value.blobFileValue
@@ -282,7 +283,7 @@ def _reshape(flat: np.ndarray, kind: TensorType, package: packages.Package, what
 def check_sizes(block: MIL_pb2.Block, where: object) -> None:
     """Refuse declared tensors that cannot exist, in a block and the blocks nested in it. Raises errors.PackageError.
 
-    They are damage, or an attempt to make a reader count with them or reserve them. `where` is named in the message.
+    They come from damage, or from an attack on the reader's memory. `where` is named in the message.
     """
     for proto in block.operations:
         for value in proto.outputs:
@@ -304,7 +305,7 @@ def size_error(where: object, name: str, dtype: str, shape: Sequence[int | None]
 
 
 def free_names(block: MIL_pb2.Block) -> set[str]:
-    """Return the names that a nested block reads from outside itself."""
+    """Return the names of outside values that a nested block reads."""
     ops = [view_op(index, proto) for index, proto in enumerate(block.operations)]
     made = {value.name for value in block.inputs}.union(*(op.outputs for op in ops))
     return set(block.outputs).union(*(op.reads for op in ops)) - made

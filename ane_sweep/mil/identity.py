@@ -1,9 +1,10 @@
-"""Copy a package under a new identity, so that no cache of compiled programs can know it.
+"""Copy a package under a new identity, so that no cache of compiled programs contains it.
 
 Core ML's compiled programs are cached by the program that they were compiled from and by the process that loads them (a
-published study of an M4 and M6 forces a new compilation with a new process name; another one patches cached programs, so
-the cache looks no deeper than that). The copy differs in its path, its metadata and one entry of the program's `buildInfo`,
-which is carried into the compiled program's text; it computes the same, and the weights are the same files.
+published study of an M4 and M6 forces a new compilation with a new process name; another one patches cached programs,
+so the cache compares nothing else). The copy differs in its path, its metadata and one entry of the program's
+`buildInfo`, which is carried into the compiled program's text; it computes the same, and the weights are the same
+files.
 """
 
 from pathlib import Path
@@ -25,7 +26,7 @@ def write_fresh_copy(source: Path, target: Path, identity: str) -> Path:
 
 
 def write_with_default(source: Path, target: Path, function: str) -> Path:
-    """Write the multifunction package `source` to `target` with `function` as its default; return `target`."""
+    """Write the multifunction package `source` to `target` with `function` as its default, and return `target`."""
     found = package.read(source)
     found.spec.description.defaultFunctionName = function
     return _write_copy(found, target)

@@ -1,8 +1,8 @@
 """Cut several functions of one package at the same places, so that chunk i of each uses the same weights.
 
-Two places of two functions are the same place when the weights (and states) that both functions have are parted alike:
-the same ones before it, the same ones after it, and so the same ones on both sides. A weight that the functions use a
-different number of times does not count: a table that every layer of one adds and the other looks up once, say.
+Places of two functions count as the same if they divide the shared weights (and states) alike: the same ones are used
+before, and the same ones after. A weight that the functions use a different number of times is ignored, for example a
+table that every layer of one function adds and the other looks up once.
 """
 
 from collections import Counter
@@ -16,10 +16,10 @@ _STATE = "state"
 
 @dataclass
 class Joint:
-    """One line that stands for all functions.
+    """A line of ops that represents all functions of a package.
 
-    `line` has the first function's ops with the weights of all of them; its positions are the cuts that every function has.
-    `places[p]` lists cut p in each function.
+    `line` has the first function's ops with the weights of all of them; its positions are the cuts that exist in every
+    function. `places[p]` lists cut p in each function.
     """
 
     line: OpLine
@@ -30,7 +30,7 @@ class Joint:
 
 
 def join(lines: list[OpLine]) -> Joint:
-    """Return one line for all functions of a package."""
+    """Return one line that represents all functions of a package."""
     first, *others = lines
     if not others:
         return Joint(first, {place: [place] for place in first.positions})
@@ -70,9 +70,9 @@ def _list_used(line: OpLine) -> list[set[_Key]]:
 
 
 def _cuts_by_parting(line: OpLine, used: list[set[_Key]], bits: dict[_Key, int]) -> dict[tuple[int, int], int]:
-    """Return the legal cuts by (mask of the things used before, mask of those used after).
+    """Return the legal cuts by (bit mask of the items used before the cut, bit mask of those used after it).
 
-    Of several cuts that part alike, the one where fewest bytes cross.
+    Of several cuts with equal masks, the one where fewest bytes cross is kept.
     """
     masks = [sum(bits.get(key, 0) for key in keys) for keys in used]
     after = [0] * (len(masks) + 1)

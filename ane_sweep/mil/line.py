@@ -1,12 +1,12 @@
 """Put a program's computing ops into a line and find where it can be cut: names and numbers only, no files.
 
-The ops that compute (those that depend on an input) stand in a line; a cut goes between two of them. Constants, and
-ops that depend on constants alone, belong to their users and are no part of the line.
+The ops that compute (those that depend on an input) stand in a line; a cut goes between two of them. Constants, and ops
+that depend on constants alone, are not in the line: they go to every chunk that uses them.
 
     boundary   the values made before a cut and used after it: the tensors that one chunk hands to later ones
-    legal      every boundary value can be a feature that Core ML takes: fp16, fp32 or int32, rank 1 to 5, or a value that one
-               of those holds exactly (CARRIERS: a bool, a small integer), of one shape or of those that follow from the inputs'
-               (Program.varying); and no state is used on both sides
+    legal      every boundary value can be a feature that Core ML takes: fp16, fp32 or int32, rank 1 to 5, or a value
+               that one of those types holds exactly (CARRIERS: a bool, a small integer), whose shape is fixed or follows from the
+    inputs' shapes (Program.varying); and no state is used on both sides
     size       bytes of the distinct weights that a chunk's ops use; a weight used on both sides counts on both sides
 """
 
@@ -43,9 +43,9 @@ class OpLine:
     blobs      per op of the line, the keys (file, offset) of the weights it uses, directly or through constants
     sizes      bytes by weight key
     positions  legal cuts: p cuts before compute[p]
-    crossing   boundary bytes by position, for the legal ones
-    largest    bytes of the largest weight that an op reads: numbers, table and scale of a compressed one together
-    unsized    places that would be legal if the sizes of all that crosses there were known
+    crossing   boundary bytes by legal position
+    largest    bytes of the largest weight that an op reads: a compressed one counts with its table and scale
+    unsized    places that are illegal only because a size of a crossing value is unknown
     """
 
     program: Program
@@ -121,7 +121,7 @@ def _find_weights(op: Op, program: Program, sizes: dict[tuple[str, int], int]) -
 
 
 def _find_positions(line: OpLine) -> None:
-    """Fill `positions` and `crossing` in one walk with the set of values that are alive."""
+    """Fill `positions` and `crossing` in one pass that tracks the values still needed."""
     program = line.program
     last_use: dict[str, int] = {}
     first_state_use: dict[str, int] = {}
@@ -156,7 +156,7 @@ def _find_positions(line: OpLine) -> None:
 
 
 def _describe_value(program: Program, name: str) -> tuple[int, bool, bool]:
-    """Return the bytes of a value as it travels, whether it can travel but for its sizes, and whether those are known."""
+    """Return (bytes of a value as a feature, whether its type can be a feature, whether its sizes are known)."""
     kind = program.default_type(name)
     if kind is None:
         return 0, False, True
@@ -167,7 +167,8 @@ def _describe_value(program: Program, name: str) -> tuple[int, bool, bool]:
 
 
 def carrier(program: Program, kind: TensorType) -> str | None:
-    """Return the narrowest feature type that holds a boundary value exactly, so that the way there and back changes nothing.
+    """Return the narrowest feature type that holds a boundary value exactly, so that casting forth and back changes
+    nothing.
 
     None if no feature type holds it.
     """

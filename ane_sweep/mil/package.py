@@ -1,6 +1,6 @@
 """Read and write a .mlpackage on disk.
 
-    model.mlpackage/Manifest.json                           names the item that is the model
+    model.mlpackage/Manifest.json                           names the item that contains the model
     model.mlpackage/Data/com.apple.CoreML/model.mlmodel     protobuf: Model
     model.mlpackage/Data/com.apple.CoreML/weights/weight.bin
 
@@ -29,7 +29,7 @@ _NAMESPACE = uuid.UUID("6f4ed2a5-7a35-5c0c-9a43-0c2e1f1d9a11")  # any fixed valu
 
 @dataclass
 class Package:
-    """A package that was found; `spec` is its Model message, weight files are opened at their first use."""
+    """A package on disk; `spec` is its Model message, and weight files are opened at their first use."""
 
     path: Path
     model_path: Path
@@ -37,13 +37,13 @@ class Package:
     _blobs: dict[str, BlobFile] = field(default_factory=dict)
 
     def blobs(self, file_name: str) -> BlobFile:
-        """Return the weight file that a program calls `file_name` ("@model_path/weights/weight.bin")."""
+        """Return the weight file that a program refers to as `file_name` ("@model_path/weights/weight.bin")."""
         if file_name not in self._blobs:
             self._blobs[file_name] = BlobFile(self._weights(file_name).resolve())
         return self._blobs[file_name]
 
     def has(self, file_name: str) -> bool:
-        """Return True if there is a file where the program looks for its weights."""
+        """Return True if a weight file exists where the program refers to it."""
         return file_name in self._blobs or os.path.isfile(self._weights(file_name))
 
     def _weights(self, file_name: str) -> Path:
@@ -57,7 +57,8 @@ class Package:
 def program_paths(folder: Path) -> list[Path]:
     """Return the programs of a "program" artifact in the order they run.
 
-    They are one `model.mlpackage` (or `model.mlmodelc`, if the model was compiled already), or `chunk_01.mlpackage` and on.
+    There is one `model.mlpackage` (or `model.mlmodelc`, if the model was compiled already), or `chunk_01.mlpackage` and
+    further chunks.
     """
     folder = Path(folder)
     for single in (folder / "model.mlpackage", folder / f"model{compiled.SUFFIX}"):
@@ -80,9 +81,9 @@ def chunk_name(index: int) -> str:
 
 
 def read(path: Path, kinds: tuple[str, ...] = ("mlProgram",)) -> Package:
-    """Find and parse a package, a bare .mlmodel file, or the text of a compiled model. The weights stay where they are.
+    """Find and parse a package, a bare .mlmodel file, or the text of a compiled model. Weights are not read.
 
-    `kinds`: the models that the caller can use, by the name of the field in Model.proto. Raises errors.PackageError.
+    `kinds`: the kinds of models that the caller accepts, by field name in Model.proto. Raises errors.PackageError.
     """
     path = Path(path)
     if compiled.is_compiled(path):
@@ -143,7 +144,7 @@ def _find_model_file(path: Path) -> Path:
 
 
 def _is_inside(path: Path, folder: Path) -> bool:
-    """Return True if a path lies in a folder, links followed; False for one that no disk can hold."""
+    """Return True if a path lies in a folder after following links; False for an impossible path."""
     try:
         return path.resolve().is_relative_to(folder.resolve())
     except (OSError, ValueError, RuntimeError):  # a loop of links, a NUL in the name
@@ -151,7 +152,7 @@ def _is_inside(path: Path, folder: Path) -> bool:
 
 
 def link_or_copy(source: str | Path, target: str | Path) -> None:
-    """Put the same file in a second place; copy it if the disk has no links. Finished packages are never written to."""
+    """Make a hard link from `target` to `source`, or a copy if the disk has no links. Finished packages are never written to."""
     try:
         os.link(source, target)
     except OSError:

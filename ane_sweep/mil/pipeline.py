@@ -1,8 +1,8 @@
 """Write a chain of programs as one Core ML pipeline package, and read the programs of such a package.
 
-The models stand in one Model message, each with a weight file of its own, "weights/0-weight.bin" and on (as coremltools
-9.0's `make_pipeline` names them). Not yet loaded by Core ML itself: that it takes outputs of models before the last is
-from the format's description only.
+One Model message contains the models, each with its own weight file, "weights/0-weight.bin" and on (as coremltools
+9.0's `make_pipeline` names them). Core ML itself has not yet loaded one: only the format's description says that
+outputs may come from models before the last.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ KINDS = ("mlProgram", "pipeline")  # the models that are read here
 def merge(paths: list[Path], target: Path) -> None:
     """Write the programs at `paths`, in order, as one pipeline package; weight files are linked, else copied.
 
-    Raises errors.ChunkError for programs that a pipeline cannot hold: with states, or with several functions.
+    Raises errors.ChunkError for programs with states or with several functions, which a pipeline cannot hold.
     """
     read = [package.read(path) for path in paths]
     specs = [found.spec for found in read]
@@ -47,14 +47,14 @@ def merge(paths: list[Path], target: Path) -> None:
 
 
 def read_programs(path: Path) -> list[Package]:
-    """Return the ML Programs of a package in the order they run: itself, or those of a pipeline. Raises PackageError."""
+    """Return the ML Programs of a package in the order they run: one, or several for a pipeline. Raises PackageError."""
     return split(package.read(path, kinds=KINDS))[0]
 
 
 def split(found: Package) -> tuple[list[Package], list[str]]:
-    """Return the ML Programs and the kinds of the other models of a package of KINDS, each in the order they run.
+    """Return (the ML Programs of a package, the kinds of its other models), each in the order they run.
 
-    Raises PackageError if there is no program.
+    The package was read with `kinds=KINDS`. Raises PackageError if there is no program.
     """
     if found.spec.WhichOneof("Type") == "mlProgram":
         return [found], []
@@ -67,7 +67,7 @@ def split(found: Package) -> tuple[list[Package], list[str]]:
 
 
 def find_weight_file(found: Package) -> Path | None:
-    """Return the weight file of a program; None if all its constants are written into it, or the file is missing."""
+    """Return the weight file of a program, or None if the program contains all constants itself or the file is missing."""
     value = next(program_blob_values(found.spec.mlProgram), None)
     if value is None or not found.has(value.blobFileValue.fileName):
         return None

@@ -1,10 +1,10 @@
 """Resolve the words of `cuts` (cut_words.py) to legal cuts of a program, or to an error with the nearest ones.
 
-bytes, share   the cut ahead of which the distinct weights come nearest to that; among those within NEAR of all weights
-               from the nearest, the one where fewest bytes cross
+bytes, share   the cut with the nearest amount of distinct weights before it; among cuts whose amount differs from it by
+               less than NEAR of all weights, the one where fewest bytes cross
 layer:N        between the Nth layer and the next, where fewest bytes cross. Layers are numbered by the names of the
                weights: `h_0_ln_1_weight`, `encoder_layer_3_attention_...`
-op:NAME        behind the op of that name, or the op that makes the value of that name; only there
+op:NAME        directly after the op of that name, or the op that makes the value of that name
 """
 
 import re
@@ -22,7 +22,7 @@ _NUMBERED = re.compile(r"^(.*?[A-Za-z])_(\d+)_(.+)$")
 
 
 def resolve(line: OpLine, words: Sequence[CutWord], name: str) -> tuple[list[int], list[str]]:
-    """Return the cuts, ascending, and sentences about those that are far from the request. Raises errors.ChunkError."""
+    """Return the cuts, ascending, and sentences about cuts that are far from the request. Raises errors.ChunkError."""
     if not line.positions:
         raise ChunkError(f"cuts: {name} has no place to cut it")
     held = count_bytes_ahead(line)
@@ -45,7 +45,7 @@ def resolve(line: OpLine, words: Sequence[CutWord], name: str) -> tuple[list[int
 
 
 def count_bytes_ahead(line: OpLine) -> list[int]:
-    """Return the bytes of the distinct weights of the ops ahead of each place, from 0 to all of them."""
+    """Return, for each place, the bytes of the distinct weights that the ops before it use."""
     seen: set[tuple[str, int]] = set()
     more = [0]
     for keys in line.blobs:
@@ -90,13 +90,13 @@ def _cut_by_layer(line: OpLine, word: CutWord, name: str, held: list[int]) -> in
 
 
 def _cut_between(line: OpLine, spans: list[tuple[int, int]], number: int) -> int | None:
-    """Return the cut behind the numberth layer; of equals the last, as the ops after a layer's last weight belong to it."""
+    """Return the cut after layer `number`; among equal ones the last, as the ops after a layer's last weight belong to it."""
     legal = [cut for cut in line.positions if spans[number - 1][1] < cut <= spans[number][0]]
     return min(legal, key=lambda cut: (line.crossing[cut], -cut), default=None)
 
 
 def find_layers(line: OpLine) -> list[tuple[int, int]]:
-    """Return (first op, last op) of each layer, by its named weights, in the order that they run."""
+    """Return (first op, last op) of each layer, found by the names of its weights, in the order they run."""
     groups: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     uses: dict[tuple[str, int], list[int]] = defaultdict(list)
     for index, names in enumerate(line.reads):
@@ -114,7 +114,7 @@ def find_layers(line: OpLine) -> list[tuple[int, int]]:
 
 
 def _find_constants(line: OpLine, names: set[str]) -> set[str]:
-    """Return the constants that an op reads, and those that they are made of: the names of a palette differ."""
+    """Return the constants that an op reads, and the constants from which those are computed: the parts of a palette have other names."""
     found: set[str] = set()
     waiting = [name for name in names if name in line.constant]
     while waiting:

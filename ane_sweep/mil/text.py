@@ -51,7 +51,7 @@ def read(path: Path) -> Model_pb2.Model:
 
 
 class _Parser:
-    """A recursive-descent parser over a list of tokens; `at` is the place of the next token."""
+    """A recursive-descent parser over a list of tokens; `at` is the index of the next token."""
 
     def __init__(self, path: Path, text: str):
         self.path, self.text, self.at = path, text, 0

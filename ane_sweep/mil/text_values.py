@@ -1,4 +1,4 @@
-"""Turn the values in MIL text into messages: elements of tensors, and the features of a model that has only its text."""
+"""Convert values in MIL text to messages: elements of tensors, and features for a model that has only its text."""
 
 import math
 import re
@@ -53,7 +53,7 @@ def _parse_value(word: str, dtype: str) -> str | bool | float:
 
 
 def _pack(numbers: list[int], kind: MIL_pb2.ValueType, bits: int) -> bytes:
-    """Return elements of less than a byte, lowest bits first; or, if there are as few, the packed bytes as given."""
+    """Return elements of less than a byte as bytes, lowest bits first; already packed bytes are returned unchanged."""
     count = math.prod(size.constant.size for size in kind.tensorType.dimensions)
     if len(numbers) != count and len(numbers) == -(-count * bits // 8):
         return bytes(numbers)

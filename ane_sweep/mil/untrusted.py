@@ -45,14 +45,15 @@ def read_file(path: Path, most: int) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Return the value of a JSON file that comes from outside: of a checkpoint, of a package. Raises OSError, ValueError."""
+    """Parse a JSON file from outside (of a checkpoint or a package). Raises OSError, ValueError."""
     return parse_json(read_file(path, MOST_JSON_BYTES))
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value of JSON text that comes from outside.
+    """Parse JSON text from outside.
 
-    Raises ValueError, also for more than DEEPEST levels and for numbers that are not finite: neither can be handed on.
+    Raises ValueError, also for more than DEEPEST levels and for numbers that are not finite: later steps can handle
+    neither.
     """
     try:
         value = json.loads(text)
@@ -70,14 +71,14 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def is_file_name(name: object) -> bool:
-    """Return True if a name that comes from outside can only be that of a file in the same folder."""
+    """Return True if a name from outside is a plain file name, so that it cannot lead to another folder."""
     return isinstance(name, str) and name.isprintable() and len(name.encode()) < 256 and Path(name).name == name
 
 
 def read_safetensors_header(path: Path) -> dict[str, Any]:
     """Return tensor name -> {dtype, shape, data_offsets}, all checked against the file's size.
 
-    Raises ValueError or OSError for a file that is truncated, not safetensors, or that claims more than it holds.
+    Raises ValueError or OSError for a file that is truncated, not safetensors, or inconsistent.
     Format: 8 bytes little-endian length, that many bytes of JSON, the data (huggingface/safetensors, README "Format").
     """
     size = path.stat().st_size

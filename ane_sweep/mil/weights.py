@@ -7,7 +7,7 @@ Layout (coremltools 9.0, mlmodel/src/MILBlob/Blob/StorageFormat.hpp), little-end
     data     `size` bytes at `data offset` (from the start of the file)
 
 A program refers to the offset of the *record*. Element types below one byte are packed, lowest bits first;
-`padding_bits` are the unused bits of the last byte, and mean something for those types alone: coremltools up to 7.2
+`padding_bits` are the unused bits of the last byte, and matter for those types alone: coremltools up to 7.2
 leaves uninitialised memory in these eight bytes.
 """
 
@@ -43,7 +43,7 @@ DTYPES = {code: (name, int(re.findall(r"\d+", name)[0])) for code, name in enume
 
 
 def refuse_pointer(path: Path, size: int) -> None:
-    """Raise PackageError if a file is only the pointer that git-lfs leaves in its place (git-lfs.com, specification v1)."""
+    """Raise PackageError if a file is only a git-lfs pointer (git-lfs.com, specification v1)."""
     if size > _MOST_POINTER_BYTES:
         return
     with contextlib.suppress(OSError), open(path, "rb") as file:
@@ -55,7 +55,7 @@ def refuse_pointer(path: Path, size: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BlobRecord:
-    """One payload of a weight file: `size` bytes at `data_offset`; `dtype` is the code in the file."""
+    """One payload of a weight file: `size` bytes at `data_offset`; `dtype` is the file's code for the element type."""
 
     dtype: int
     size: int
@@ -124,7 +124,7 @@ class BlobFile:
         return np.asarray(self.bytes)[record.data_offset : record.data_offset + record.size]
 
     def pieces(self, offset: int) -> Iterator[bytes]:
-        """Yield the same bytes in pieces.
+        """Yield the payload of the record at `offset` in pieces.
 
         Copying a file this way does not make its pages count as this process's memory.
         """
@@ -141,7 +141,7 @@ class BlobFile:
 
 
 class BlobWriter:
-    """A weight file written record by record; a context manager. `add` returns the offset to put into the program."""
+    """A writer of a weight file, record by record; a context manager. `add` returns the offset to put into the program."""
 
     def __init__(self, path: Path):
         self.path = Path(path)
@@ -175,7 +175,7 @@ class BlobWriter:
         return start
 
     def reserve(self, dtype: int, size: int, padding_bits: int) -> int:
-        """Return the offset of a record whose `size` bytes `fill` brings later, from any thread and in any order."""
+        """Reserve a record of `size` bytes and return its offset; `fill` writes the bytes later, from any thread and in any order."""
         start = self._pad()
         self._file.write(_RECORD.pack(SENTINEL, dtype, size, start + ALIGNMENT, padding_bits).ljust(ALIGNMENT, b"\0"))
         self._file.seek(size, os.SEEK_CUR)
@@ -202,7 +202,7 @@ class BlobWriter:
 
 
 def blob_values(proto: MIL_pb2.Operation) -> Iterator[MIL_pb2.Value]:
-    """Yield every Value message of an Operation that keeps its data in a weight file, nested blocks included, in stable order."""
+    """Yield every Value message of an Operation whose data is in a weight file, nested blocks included, in stable order."""
     values = [proto.attributes[name] for name in sorted(proto.attributes)]
     bindings = (binding for name in sorted(proto.inputs) for binding in proto.inputs[name].arguments)
     values += [binding.value for binding in bindings if binding.WhichOneof("binding") == "value"]
@@ -213,7 +213,7 @@ def blob_values(proto: MIL_pb2.Operation) -> Iterator[MIL_pb2.Value]:
 
 
 def program_blob_values(program: MIL_pb2.Program) -> Iterator[MIL_pb2.Value]:
-    """Yield the same of every function of a program."""
+    """Yield every Value message of a program whose data is in a weight file, function by function."""
     for function in program.functions.values():
         for block in function.block_specializations.values():
             for proto in block.operations:

@@ -1,4 +1,4 @@
-"""Write one chunk as a package that stands alone: one or more functions over one weight file."""
+"""Write one chunk as a self-contained package: one or more functions over one weight file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Chunk:
 
 
 def write(parts: dict[str, tuple[Program, Chunk]], target: Path) -> None:
-    """Write chunk i of every function (by name, the default one first) as one package.
+    """Write one chunk of every function (by name, the default function first) as one package.
 
     Weights that several functions use are written once.
     """
@@ -61,7 +61,7 @@ def _empty_spec(source: Model_pb2.Model) -> Model_pb2.Model:
 
 
 def _add_function(spec: Model_pb2.Model, name: str, program: Program, piece: Chunk) -> MIL_pb2.Block:
-    """Add the function to the program and return its block."""
+    """Add the piece as a function of the program and return its block."""
     function = spec.mlProgram.functions[name]
     function.opset = program.opset
     for key, value in program.function.attributes.items():
@@ -117,7 +117,7 @@ def _add_feature(program: Program, features: Features, own: dict[str, Model_pb2.
 
 
 def _cast_to(program: Program, name: str) -> str | None:
-    """Return the type in which a boundary value travels if that is not its own, else None.
+    """Return the type to which a boundary value must be cast to cross a cut, or None if it crosses unchanged.
 
     The program's own inputs and outputs keep their types.
     """
@@ -158,7 +158,7 @@ def _add_output(program: Program, block: MIL_pb2.Block, name: str, names: set[st
 def _add_cast(
     block: MIL_pb2.Block, source: str, made: str, like: MIL_pb2.ValueType, dtype: str, names: set[str]
 ) -> None:
-    """Append `made = cast(source)`, with the const that names the type."""
+    """Append `made = cast(source)` to the block, with the const that names the type."""
     parameter = f"{made}_dtype"
     while parameter in names:
         parameter += "_"
@@ -179,7 +179,7 @@ def _add_cast(
 def _move_weights(
     program: Program, block: MIL_pb2.Block, writer: BlobWriter, moved: dict[tuple[str, int], int]
 ) -> None:
-    """Copy the weights that a block refers to, each once, and point the block to the copies."""
+    """Copy the weights that a block refers to, each once, and make the block refer to the copies."""
     for proto in block.operations:
         for value in blob_values(proto):
             reference = value.blobFileValue

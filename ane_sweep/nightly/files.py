@@ -1,6 +1,6 @@
 """Files that start a sweep every night: for systemd, launchd, cron and GitHub workflows.
 
-Each runs the same command, with absolute paths: this Python, this outputs folder, the overrides asked for.
+Each runs the same command, with absolute paths: this Python, this outputs folder, the given overrides.
 """
 
 import plistlib
@@ -35,8 +35,9 @@ class Job:
 
 
 def job(out: Path, at: str, overrides: list[str]) -> Job:
-    """Return the job of a night. Raises ConfigError for a malformed time, words that no unit or crontab line can hold, and an
-    address with a password: these files are read by others, and kept with code."""
+    """Return the nightly job. Raises ConfigError for a malformed time, for words that no unit or crontab line can
+    contain, and for an address with a password, as these files are readable by others and kept with code.
+    """
     unit_files.check_words([*overrides, f"out={out}"])
     if secret := [outward.mask_credentials(word) for word in overrides if _holds_secret(word)]:
         raise ConfigError([f"{word}: {_SECRET}" for word in secret])
@@ -75,13 +76,13 @@ def launchd(job: Job) -> dict[str, str]:
 
 
 def cron(job: Job) -> dict[str, str]:
-    """Return one line for `crontab -e`; a percent sign is a line end there unless escaped (crontab(5))."""
+    """Return one line for `crontab -e`; a percent sign is escaped, as it would end the line (crontab(5))."""
     line = shlex.join(job.command) + f" >> {shlex.quote(str(job.out / 'nightly' / 'cron.log'))} 2>&1"
     return {f"{LABEL}.cron": f"{job.minute} {job.hour} * * * " + line.replace("%", "\\%") + "\n"}
 
 
 def github(job: Job) -> dict[str, str]:
-    """Return a workflow for a self-hosted runner: a hosted runner is another machine each night, and so are its timings."""
+    """Return a workflow for a self-hosted runner: a hosted runner is another machine each night, so its timings would vary."""
     overrides = shlex.join([word for word in job.command[4:] if not word.startswith("out=")])
     text = f"""name: {LABEL}
 on:
@@ -123,7 +124,7 @@ NEXT = {
 
 
 def write(kind: str, folder: Path, job: Job) -> list[Path]:
-    """Write the files of one kind; the outputs' nightly folder is made too, as loggers need it. Raises ConfigError."""
+    """Write the files of one kind, and make the outputs' nightly folder, which loggers need. Raises ConfigError."""
     if kind not in KINDS:
         raise ConfigError(f"nightly write {kind}: unknown; choices: {', '.join(KINDS)}")
     folder.mkdir(parents=True, exist_ok=True)
@@ -137,7 +138,7 @@ def write(kind: str, folder: Path, job: Job) -> list[Path]:
 
 
 def _holds_secret(word: str) -> bool:
-    """Return True if an address in a word has a password or token. A store's may have a user alone: sftp://ada@nas.local/x."""
+    """Return True if an address in a word has a password or token. The address of a store may have a user: sftp://ada@nas.local/x."""
     return outward.mask_credentials(word) != word and not _STORE_WITH_USER.fullmatch(word)
 
 

@@ -23,8 +23,9 @@ from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK
 
 
 def night(request: Request, out: Path, args: list[str]) -> int:
-    """Run tonight's cells. Exit 0 no regression, 1 a regression or a cell that does not work, 3 nothing could be tested;
-    where there is no good night yet, a sweep's code."""
+    """Run tonight's cells and return the exit code: 0 no regression, 1 a regression or a failed cell, 3 no test was
+    possible; without a good night so far, a sweep's code.
+    """
     settings = request.settings
     with hold_lock(out / "nightly"), cache.open_store(out) as store:
         store.sweep_tmp()
@@ -55,8 +56,8 @@ def night(request: Request, out: Path, args: list[str]) -> int:
 
 
 def exit_code(now: Night, of_the_sweep: int) -> int:
-    """Return a night's exit code. A cell that fails or became worse keeps every night bad until it is well again, also a
-    night that did not reach it.
+    """Return a night's exit code. A cell that failed or became worse keeps every later night bad until it recovers,
+    also nights that do not reach it.
     """
     if now.regressed or now.failing or now.missed:
         return NOT_ALL_OK
@@ -85,8 +86,8 @@ def hold_lock(folder: Path) -> Iterator[None]:
 
 
 def compare(now: Night, out: Path) -> None:
-    """Compare tonight with the good nights. Hours were spent on its figures, so an error of the comparison becomes a warning
-    in the summary and costs no more.
+    """Compare tonight with the good nights. An error of the comparison becomes a warning in the summary, as tonight's
+    figures took hours.
     """
     try:
         now.compared = against_good(out, now.run.folder, now.records)
@@ -96,8 +97,9 @@ def compare(now: Night, out: Path) -> None:
 
 
 def against_good(out: Path, folder: Path, records: list[Record]) -> Comparison | None:
-    """Return the comparison with each cell's last good night; None if no cell of tonight has one. A night that was interrupted
-    in its report may be a good one already, and is not held against itself."""
+    """Return the comparison with each cell's last good night, or None if none of tonight's cells has one. A night that
+    was interrupted during its report may be tagged good already, and is not compared with itself.
+    """
     nights = sides.good_nights(out, without=[folder.resolve()])
     tonight = {record.cell_key for record in records}
     before = [record for record in sides.newest(nights) if record.cell_key in tonight]
@@ -109,9 +111,9 @@ def against_good(out: Path, folder: Path, records: list[Record]) -> Comparison |
 
 
 def hold_against_nights(found: Comparison, nights: list[list[Record]]) -> None:
-    """Move changes of a timing that are no larger than the differences among good nights to a bucket of their own, which counts
-    as no change: processes of one night say
-    nothing of the spread between nights. Needs five good nights of a cell.
+    """Move timing changes that are no larger than the differences among good nights to a separate bucket, which counts
+    as no change, because the processes of one night do not show the spread between nights. This needs five good nights
+    of a cell.
     """
     tonight = {pair.label: pair.b for pair in found.pairs}
     for change in found.changes:
@@ -127,8 +129,9 @@ def hold_against_nights(found: Comparison, nights: list[list[Record]]) -> None:
 
 
 def list_untested(now: Night) -> list[str]:
-    """Return the keys of the cells that tonight sets no level for: they have one, and could not be tested against it.
-    Where that level is itself too thin for a test and tonight's timing is not, tonight takes its place."""
+    """Return the keys of the cells for which tonight sets no baseline: they have one, and could not be tested against
+    it. If that baseline is itself too small for a test and tonight's timing is not, tonight replaces it.
+    """
     found = now.compared
     pairs = [pair for pair in found.pairs if pair.label in found.untested] if found else []
     return [
@@ -139,7 +142,7 @@ def list_untested(now: Night) -> list[str]:
 
 
 def list_suspects(now: Night) -> list[str]:
-    """Return the keys of the cells that regressed or failed: they are measured again the next night, before all others."""
+    """Return the keys of the cells that regressed or failed: the next night measures them first."""
     found = now.compared
     worse = {change.cell for change in found.changes if change.bucket in REGRESSIONS} if found else set()
     regressed = [pair.b.cell_key for pair in found.pairs if pair.label in worse] if found else []
@@ -147,8 +150,9 @@ def list_suspects(now: Night) -> list[str]:
 
 
 def delete_old(out: Path, store: cache.Store, *, keep_runs: int, cache_gb: float) -> list[str]:
-    """Delete runs and artifacts beyond the limits; return the names of deleted runs. A run stays if it is unfinished, if no
-    nightly made it, or if `good` uses a record of it. While another sweep uses the cache, it stays, with a warning.
+    """Delete runs and artifacts beyond the limits and return the names of deleted runs. A run stays if it is
+    unfinished, was not made by a nightly, or has a record that `good` uses. While another sweep uses the cache, the
+    cache stays, with a warning.
     """
     needed = needed_for_good(out)
     finished = [run for run in runs.list_runs(out) if run.finished and run.info.get("nightly")]
@@ -161,5 +165,5 @@ def delete_old(out: Path, store: cache.Store, *, keep_runs: int, cache_gb: float
 
 
 def needed_for_good(out: Path) -> set[str]:
-    """Return the runs that hold the baseline of a cell."""
+    """Return the runs that contain the baseline of a cell."""
     return {one.sweep for one in sides.newest(sides.good_nights(out))}

@@ -1,4 +1,5 @@
-"""The choice of tonight's cells: the most informative first, as many as the budget holds; the rest comes first the next night.
+"""The choice of tonight's cells: the most informative first, as many as the budget allows; the rest come first the next
+night.
 
 The rule, in this order: cells whose last comparison showed a regression (is it real?), cells that were never measured,
 then those that were measured longest ago. Within one rank, the order of the matrix.
@@ -30,7 +31,7 @@ class StoredState:
 class Rotation:
     """The state in outputs/nightly/state.json: the last run that measured each cell, and the cells to measure again.
 
-    order   run -> its place among those that are still there, oldest first
+    order   run -> its rank among the existing runs, oldest first
     """
 
     path: Path
@@ -50,7 +51,7 @@ class Rotation:
         disk.write_json(self.path, vars(StoredState(self.measured, self.again)))
 
     def rank(self, key: str) -> tuple[int, int, str]:
-        """Return a sort key: a smaller one is measured sooner; a deleted run counts as older than the existing ones."""
+        """Return a sort key: the cell with the smallest one is measured first; a deleted run counts as older than existing ones."""
         if key in self.again:
             return 0, 0, ""
         stamp = self.measured.get(key)
@@ -66,7 +67,7 @@ class Rotation:
 def choose(
     plan: Plan, rotation: Rotation, budget_minutes: float | None, is_cached: Callable[[Task], bool]
 ) -> tuple[Plan, list[str]]:
-    """Return (tonight's part of the plan, labels of the cells that are left for the next night). At least one cell is chosen."""
+    """Return (tonight's part of the plan, labels of the cells left for the next night). At least one cell is chosen."""
     if budget_minutes is None:
         return plan, []
     order = sorted(plan.cells, key=lambda cell: rotation.rank(cell.key))

@@ -1,4 +1,4 @@
-"""The summary of a night in some lines of Markdown, for a chat or a mail."""
+"""The summary of a night in a few lines of Markdown, for a chat or a mail."""
 
 from collections import Counter
 from collections.abc import Sized
@@ -20,8 +20,8 @@ SHOWN = 5  # changes of one bucket, and cells in a list
 class Night:
     """The results of a night.
 
-    left, missed   labels of cells that the budget did not reach: all of them, and those that were bad the last time
-    untested       keys of cells that have a level, and could not be tested against it
+    left, missed   labels of all cells that the budget did not reach, and of those among them that were bad last time
+    untested       keys of cells that have a baseline but could not be tested against it
     compared       comparison with the good nights; None without one, or if it failed, for the reason in `doubt`
     gone           old runs that were deleted
     """
@@ -42,7 +42,7 @@ class Night:
 
     @property
     def failing(self) -> list[Record]:
-        """Return the records of cells that ran and failed. A refused cell and one whose turn did not come are no failures."""
+        """Return the records of cells that ran and failed; refused cells and cells left for another night do not count."""
         return [r for r in self.records if r.status not in (*sides.FINE, Status.REFUSED, Status.SKIPPED)]
 
 
@@ -82,7 +82,7 @@ def text(night: Night) -> str:
 
 
 def headline(night: Night) -> str:
-    """Return the verdict: failures first, then the result of the comparison."""
+    """Return the verdict as one line: failures first, then the result of the comparison."""
     failing = f"{len(night.failing)} of {_cells(night.records)} not working; " if night.failing else ""
     if night.doubt:
         return f"{failing}not compared with the good nights: {night.doubt}"
@@ -90,7 +90,7 @@ def headline(night: Night) -> str:
 
 
 def write(out: Path, stamp: str, said: str) -> Path:
-    """Write outputs/nightly/STAMP.md, and the same as latest.md; return the latter."""
+    """Write outputs/nightly/STAMP.md and a copy latest.md; return the path of the copy."""
     folder = out / "nightly"
     for name in (f"{stamp}.md", "latest.md"):
         with disk.replace_file(folder / name) as aside:

@@ -1,4 +1,4 @@
-"""Advice on changes that make a model faster on the ANE, the largest saving first: how much shorter its estimate would be."""
+"""Advice on changes that make a model faster on the ANE, those with the largest saving in estimated time first."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ _LEAST_MS = 5e-4
 
 @dataclass(frozen=True)
 class Saving:
-    """Milliseconds saved of the whole estimate."""
+    """The estimated milliseconds saved, and the estimate of the whole."""
 
     ms: float
     whole_ms: float
@@ -44,7 +44,8 @@ Saves = Callable[[Sequence[OpRow]], Saving | None]  # what moving rows to the Ne
 def estimate_saving(
     chunks: Sequence[tuple[Sequence[OpRow], Work]], helped: Sequence[OpRow], chip: Chip, estimated_ms: float
 ) -> Saving:
-    """Return the time saved with the helped rows on the Neural Engine and the path through all others chosen anew.
+    """Return the time saved if the Neural Engine took the rows `helped`, with a new cheapest path through all other
+    rows.
 
     `chunks` hold each program's rows and its present work on each unit.
     """
@@ -70,7 +71,7 @@ def _work(rows: Sequence[OpRow], helped: set[int], chip: Chip) -> Work:
 
 
 def advise(rows: Sequence[OpRow], gates: Sequence[Gate], flexible: Sequence[Flexible], saves: Saves) -> list[str]:
-    """Return sentences with the ops that each would help and the time that it saves."""
+    """Return sentences of advice, each with the ops that it concerns and the time that it saves."""
     found = [gate.advice for gate in gates]
     found += [*_ranges(flexible), *_by_rule(rows, saves), *_vocabulary(rows), *_padded_rows(rows)]
     if rows and all(row.preferred == "cpu" and row.reason.startswith(STAYS) for row in rows):
@@ -103,7 +104,7 @@ def _by_rule(rows: Sequence[OpRow], saves: Saves) -> list[str]:
 
 
 def _only_for_lookups(rows: Sequence[OpRow]) -> set[int]:
-    """Return the places of integer ops whose results end in a lookup's indices: they go when the lookup goes."""
+    """Return the indices of integer ops whose results only become a lookup's indices: they vanish with the lookup."""
     wanted: set[int] = set()
     used_elsewhere: set[int] = set()
     found: set[int] = set()
@@ -121,7 +122,7 @@ def _only_for_lookups(rows: Sequence[OpRow]) -> set[int]:
 
 
 def _vocabulary(rows: Sequence[OpRow]) -> list[str]:
-    """Return advice about a projection onto a vocabulary for every token: mostly only the last token is needed."""
+    """Return advice about a projection onto a vocabulary that is computed for every token, although usually only the last is needed."""
     for row in rows:
         width = _projected(row.site)
         if width >= WIDE_VOCABULARY and row.site.outputs[0].elements // width > 1:
@@ -145,7 +146,7 @@ def _projected(site: Site) -> int:
 def _ranges(flexible: Sequence[Flexible]) -> list[str]:
     """Return advice about inputs that take a range of shapes.
 
-    Apple's engineers give it (developer forums, thread 724930), and coremltools#2370 measured it.
+    Source: Apple's engineers (developer forums, thread 724930); coremltools#2370 measured the effect.
     """
     names = ", ".join(one.name for one in flexible if one.kind == "range")
     if not names:
@@ -157,7 +158,7 @@ def _ranges(flexible: Sequence[Flexible]) -> list[str]:
 
 
 def _padded_rows(rows: Sequence[OpRow]) -> list[str]:
-    """Return the advice to fill the rows of 64 bytes that a last axis is padded to. No estimate has a term for it."""
+    """Return the advice to fill rows, as the ANE pads the last axis to 64 bytes. No estimate has a term for this."""
     made = [row.site.outputs[0] for row in rows if row.preferred == "ane" and row.site.outputs]
     long = [tensor for tensor in made if tensor.rank and tensor.elements >= 4096]
     wasted = [tensor for tensor in long if _row_bytes(tensor)[1] >= WASTEFUL * _row_bytes(tensor)[0]]
@@ -173,6 +174,6 @@ def _padded_rows(rows: Sequence[OpRow]) -> list[str]:
 
 
 def _row_bytes(tensor: Tensor) -> tuple[int, int]:
-    """Return the bytes of one row, without and with the padding of the ANE."""
+    """Return the bytes of one row of a tensor, without and with the padding of the ANE."""
     row = tensor.bytes // tensor.elements * (tensor.shape[-1] or 1)
     return row, -(-row // ROW_BYTES) * ROW_BYTES

@@ -1,4 +1,4 @@
-"""The chips that predictions exist for: data/chips.json, with the sources of every row."""
+"""The chips that predictions support: data/chips.json, with the sources of every row."""
 
 import json
 import re
@@ -17,7 +17,7 @@ _RATES = ("dispatch_ms", "fp16_tflops", "weight_gbs")
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measured quantity of a chip (dispatch_ms, fp16_tflops ...), under the units that Core ML might use (cpu_and_ne ...)."""
+    """A measured quantity of a chip (dispatch_ms, fp16_tflops ...) with the compute units that were allowed (cpu_and_ne ...)."""
 
     units: str
     quantity: str
@@ -31,8 +31,8 @@ Measurements = Callable[[str], Sequence[Measurement]]  # the caller's own measur
 class Chip:
     """One row of the chip table. Rates: TFLOP/s and GB/s that a Core ML program reaches on the chip's ANE; None if unmeasured.
 
-    resident_bytes  weights up to this many bytes are not streamed anew at each call, as far as published figures show
-    ane_tflops      the rate of whole programs on the Neural Engine, for a chip of which no latencies were fitted (latency.json)
+    resident_bytes  weights up to this many bytes stay on the chip between calls, according to published figures
+    ane_tflops      the rate of whole programs on the Neural Engine, for a chip without fitted latencies (latency.json)
     measured        the caller's own measurements: see `get`
     """
 
@@ -63,7 +63,7 @@ class Chip:
         return self.family == CALIBRATED
 
     def to_dict(self) -> dict[str, object]:
-        """Return the row of the chip table, with measured rates in it."""
+        """Return the row of the chip table, in which measured rates replace others."""
         row = {name: value for name, value in asdict(self).items() if name != "measured"}
         return {name: value for name, value in row.items() if (name, value) != ("ane_tflops", None)}
 
@@ -83,7 +83,7 @@ def _content() -> _Table:
 
 
 def table(measured: Measurements | None = None) -> dict[str, Chip]:
-    """Return every chip by name, oldest family first; `measured` as `get` takes it."""
+    """Return every chip by name, oldest family first; for `measured` see `get`."""
     return {name: _with_measured(chip, measured) for name, chip in published().items()}
 
 
@@ -94,7 +94,7 @@ def published() -> dict[str, Chip]:
 
 
 def _with_measured(chip: Chip, measured: Measurements | None) -> Chip:
-    """Return a chip with measurements; those of the Neural Engine's rates replace rates that are not measurements."""
+    """Return a chip with measurements added; measured Neural Engine rates replace rates that were not measured."""
     found = tuple(measured(chip.chip)) if measured is not None else ()
     rates: dict[str, Any] = {
         one.quantity: one.value for one in found if one.units == "cpu_and_ne" and one.quantity in _RATES
@@ -111,12 +111,12 @@ def sources() -> dict[str, str]:
 
 
 def devices() -> dict[str, list[str]]:
-    """Return the names of phones, tablets and Macs by the chip that they stand for."""
+    """Return {chip: names of the phones, tablets and Macs that have it}."""
     return _content()["devices"]
 
 
 def canonical(name: str) -> str:
-    """Return a chip's own name ("iPhone 15 Pro" -> "a17_pro", "M4-Max" -> "m4_max"); an unknown name stays unchanged."""
+    """Return the table's name of a chip ("iPhone 15 Pro" -> "a17_pro", "M4-Max" -> "m4_max"); an unknown name stays unchanged."""
     return _names().get(_plain(name), name)
 
 
@@ -132,9 +132,10 @@ def _plain(name: str) -> str:
 
 
 def get(name: str, measured: Measurements | None = None) -> Chip:
-    """Return the chip with a name, or of a device ("m4", "a17_pro", "iphone15_pro"); dashes, spaces and capitals do not matter.
+    """Return a chip by its name or that of a device ("m4", "a17_pro", "iphone15_pro"); dashes, spaces and capitals do
+    not matter.
 
-    `measured` gives the caller's own measurements of a chip: estimates use them where no published figure is. Raises
+    `measured` gives the caller's own measurements of a chip: estimates use them if there is no published figure. Raises
     ConfigError for an unknown name.
     """
     if (wanted := canonical(name)) in published():

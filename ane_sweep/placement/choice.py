@@ -1,9 +1,10 @@
 """The choice between Neural Engine and GPU for a program that may use both: the unit that is expected to run most of its ops.
 
-Core ML's constants against the GPU are not public. Published placements (data/published/choices.csv) show that programs went to the
-GPU, with most of their ops or all, if the GPU is some times faster; else they stayed mainly on the Neural Engine, even if the GPU
-alone would have been quicker. So the unit follows from the ratio of the two estimates; the ratio at which it turns is the only
-fitted number (data/latency.json). A chip whose GPU or Neural Engine has no figures is not predicted.
+Core ML's constants against the GPU are not public. Published placements (data/published/choices.csv) show that programs
+went to the GPU, with most of their ops or all, if the GPU is some times faster; else they stayed mainly on the Neural
+Engine, even if the GPU alone would have been quicker. So the unit follows from the ratio of the two estimates; the
+threshold of that ratio is the only fitted number (data/latency.json). A chip whose GPU or Neural Engine has no figures
+is not predicted.
 """
 
 from collections.abc import Sequence
@@ -25,14 +26,14 @@ ALONE = (
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen unit (ane, gpu, or None if it is not predicted), and the reason as a sentence in every case."""
+    """The chosen unit (ane, gpu, or None if it is not predicted), and the reason as a sentence."""
 
     unit: str | None
     reason: str
 
 
 def main(sites: Sequence[Site], chip: Chip) -> Choice:
-    """Return the unit that gets most of a program which may use all units."""
+    """Predict the unit that runs most of a program that may use all units."""
     times = ratio(sites, chip)
     if times is None:
         lacking = "GPU" if latency.of_chip(chip)["gpu"]["tflops"] is None else "Neural Engine"
@@ -59,9 +60,9 @@ def ratio(sites: Sequence[Site], chip: Chip, terms: Terms | None = None) -> floa
 
 
 def against_the_gpu(rows: Sequence[OpRow], chip: Chip) -> str | None:
-    """Under `all`, move ops to the GPU if the choice is the GPU, and return the reason of the choice.
+    """Move ops to the GPU if the GPU is chosen under `all`, and return the reason for the choice.
 
-    Return None if no op is on the Neural Engine. `rows` are placed as if there were no GPU.
+    Return None if no op is on the Neural Engine. On entry `rows` are placed as if there were no GPU.
     """
     if not any(row.preferred == "ane" for row in rows):
         return None
@@ -73,7 +74,7 @@ def against_the_gpu(rows: Sequence[OpRow], chip: Chip) -> str | None:
 
 
 def on_the_gpu(rows: Sequence[OpRow]) -> None:
-    """Under `cpu_and_gpu`, move all ops to the GPU that it takes, unless the program is small."""
+    """Move all ops that the GPU supports to the GPU, under `cpu_and_gpu`, unless the program is small."""
     worth = sum(row.cpu_ms for row in rows) >= GPU_FROM_CPU_MS
     for row in rows:
         row.confidence = "low"

@@ -27,7 +27,7 @@ LEGAL = "that the Neural Engine takes (predicted to stay on the CPU)"
 
 @dataclass(frozen=True)
 class Match:
-    """A task and the ops that it is matched with: the main op first, then those done in the same task; empty if no op fits."""
+    """A task and the ops matched with it: the main op first, then those done in the same task; empty if no op fits."""
 
     task: TaskDescriptor
     ops: tuple[Site, ...]
@@ -40,7 +40,7 @@ def chip_of(family: str) -> str | None:
 
 
 def compare_with_tasks(prediction: Prediction, programs: Sequence[CompiledProgram]) -> dict[str, Any]:
-    """Compare predicted ops with compiled tasks: the content of the record and of `hwx --program --json`.
+    """Compare predicted ops with compiled tasks; the result is the content of the record and of `hwx --program --json`.
 
     Counts are totals over all programs.
     """
@@ -97,7 +97,7 @@ def match(found: Sequence[TaskDescriptor], steps: Sequence[Step]) -> list[Match]
 
 
 def _align(found: Sequence[TaskDescriptor], slots: Sequence[Step], inside: dict[int, list[Site]]) -> list[Step | None]:
-    """Align tasks with slots in order. Return the slot of each task, or None for a task without one."""
+    """Align tasks with slots in order. Return the slot of each task, or None for an unmatched task."""
     fits = [[_fit(task, step, inside) for step in slots] for task in found]
     best = [[GAP * column for column in range(len(slots) + 1)]]
     for row in range(len(found)):
@@ -119,7 +119,7 @@ def _align(found: Sequence[TaskDescriptor], slots: Sequence[Step], inside: dict[
 
 
 def _with_neighbours(chosen: list[int | None], fits: list[list[int]]) -> list[int | None]:
-    """Give a task without a slot the slot of the task before or after it, if their outputs fit the same op."""
+    """Give each unmatched task the slot of a neighbouring task if its output fits the same op."""
     for order in (range(len(chosen)), reversed(range(len(chosen)))):
         last = None
         for row in order:

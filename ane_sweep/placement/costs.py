@@ -55,7 +55,7 @@ def work(site: Site, unit: str) -> float:
 
 
 def regime(site: Site) -> str:
-    """Return the name of the rate that applies within the op's class; "all" if the class has a single rate."""
+    """Return the name of the rate that applies to the op within its class; "all" if the class has a single rate."""
     kind = op_class(site)
     if kind == "conv":
         if max(site.value("dilations", (1,)) or (1,)) > 1:
@@ -79,13 +79,13 @@ def flop(site: Site) -> float:
 
 
 def kernel_bytes(site: Site) -> int:
-    """Return the bytes of an op's weights as fp16, compressed or not: the estimator sees them so."""
+    """Return the bytes of an op's weights counted as fp16, even if compressed, as Core ML's estimator counts them."""
     names = ("weight", "weight_ih", "weight_hh", "y")
     return sum(t.bytes for name in names for t in site.inputs.get(name, []) if t.const)
 
 
 def _made(site: Site) -> int:
-    """Return the bytes of an op's first output; the estimator counts no other (seen at topk, split and gru)."""
+    """Return the bytes of an op's first output; the estimator ignores further ones (seen at topk, split and gru)."""
     return site.outputs[0].bytes if site.outputs else 0
 
 

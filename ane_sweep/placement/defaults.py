@@ -1,8 +1,7 @@
 """Sizes at the default shape, for programs that take other shapes too.
 
-Such a program does not declare the sizes that vary. At the default shape of its inputs they follow op by op (shapes.py),
-also through the small integers that programs compute from shapes, which are constants then. Sizes that depend on data
-stay unknown.
+Such a program does not declare the sizes that vary. At the default shape of its inputs, shapes.py computes them op by
+op, including the small integers that programs compute from shapes. Sizes that depend on data stay unknown.
 """
 
 from collections.abc import Callable
@@ -21,9 +20,9 @@ _MOST_VALUES = 64  # elements of a value that is followed: shapes, and what is m
 
 
 def of_input(feature: Feature, rank: int) -> tuple[int, ...] | None:
-    """Return the default shape that an input's FeatureDescription states, or None if it states none of that rank.
+    """Return the default shape in an input's FeatureDescription, or None if it has none of that rank.
 
-    A compiled model without FlexibleShapeInformation states none (mil/compiled.py).
+    A compiled model without FlexibleShapeInformation has none (mil/compiled.py).
     """
     if feature.shortDescription == NO_DEFAULT:
         return None
@@ -71,7 +70,7 @@ def flexibility(feature: Feature) -> str | None:
 
 
 def fill_in_sizes(site: Site) -> list[Tensor]:
-    """Return the outputs of an op with unknown sizes and small integer values filled in if they follow from its inputs."""
+    """Return the outputs of an op, with unknown sizes and small integer values filled in as far as they follow from its inputs."""
     if any(not tensor.is_static for tensor in site.data):
         return site.outputs
     try:
@@ -92,7 +91,7 @@ def _fill_in(declared: Tensor, found: Tensor, value: object) -> Tensor:
 
 
 def _value(site: Site, found: Tensor) -> object:
-    """Compute an op on small integers: return a number or a flat tuple, or None if an input is unknown."""
+    """Compute an op on small integers. Return a number or a flat tuple, or None if an input is unknown."""
     if site.type == "shape":
         return found.value
     rule = _VALUES.get(site.type)
@@ -108,7 +107,7 @@ def _value(site: Site, found: Tensor) -> object:
 
 
 def _array(tensor: Tensor) -> Any:
-    """Return a small known value as an array of its shape, or as text; None if it is large or unknown."""
+    """Return a small known value as an array in its shape (text stays text), or None if it is large or unknown."""
     if not tensor.is_static or tensor.elements > _MOST_VALUES or tensor.value is None:
         return None
     if isinstance(tensor.value, str):

@@ -1,10 +1,11 @@
-"""Sizes of the values of a program that takes several shapes.
+"""The sizes of values in a program that takes several shapes.
 
-They follow from the inputs' shapes, so that values which cross a cut can be declared as the program's own inputs are:
+They are computed from the inputs' shapes, so that values which cross a cut can be declared like the program's own
+inputs:
 
-    enumerated   at each of the shapes, the first of every input together, the second, and so on
-    a range      at its lowest, default and highest sizes, and at one between: an axis takes the lowest and highest of those;
-                 if an input has no limit, two far sizes tell which axes have none
+    enumerated   at each of the shapes: the first of every input together, the second of every input, and so on
+    a range      at its lowest, default and highest sizes, and at one between: an axis ranges from the lowest to the
+                 highest result; if an input has no limit, two very large sizes show which axes have none
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ _FAR = 8  # times the default: a size that an input without a limit is followed 
 
 
 def varying(found: package.Package, function: str) -> Mapping[str, FlexibleShape]:
-    """Return, by name, the sizes of values whose types leave some sizes open and which follow from the inputs' shapes."""
+    """Return {name: sizes} of the values whose sizes are not fixed but follow from the inputs' shapes."""
     inputs, flexible = programs.inputs_at(found, function, {})
     if any(one.default is None for one in flexible):
         return {}
@@ -42,7 +43,7 @@ def varying(found: package.Package, function: str) -> Mapping[str, FlexibleShape
 
 
 def _chosen(flexible: list[Flexible], bounds: dict[str, Bounds]) -> list[dict[str, Shape]]:
-    """Return the input shapes at which the program is evaluated: the default first, two far ones last."""
+    """Return the input shapes at which the program is evaluated: the default first, two very large ones last."""
     found: list[dict[str, Shape]] = [{}]
     for index in range(max((len(one.shapes) for one in flexible), default=0)):
         found.append({one.name: one.shapes[min(index, len(one.shapes) - 1)] for one in flexible if one.shapes})

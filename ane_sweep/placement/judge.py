@@ -28,7 +28,7 @@ SHARES = ("ops", "cost")
 
 @dataclass(frozen=True)
 class Verdict:
-    """The prediction for a package on a chip. `str` gives the verdict, why ops leave the ANE, and advice.
+    """The prediction for a package on a chip. `str` gives the verdict, the reasons why ops leave the ANE, and advice.
 
     ok         True if at least `min_ane_share` stays on the ANE, or if the ANE was not asked for
     ane_share  from 0 to 1, of the ops or of their planner cost; a gate that closes the ANE leaves 0
@@ -43,7 +43,7 @@ class Verdict:
 
     @property
     def summary(self) -> Placement:
-        """Return numbers of ops by unit, their shares of the cost, `reasons` with op types and names, and `advice`."""
+        """Return a Placement: numbers of ops by unit, their shares of the cost, `reasons` with op types and names, and `advice`."""
         return self.prediction.summary()
 
     @property
@@ -58,7 +58,7 @@ class Verdict:
         return pandas.DataFrame(self.prediction.table())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry that `ane-sweep lint --json` prints for this package."""
+        """Return the package's entry in the output of `ane-sweep lint --json`."""
         is_chain = len(self.prediction.chunks) > 1
         gates = [
             {**vars(gate), "chunk": chunk.program.chunk if is_chain else None}
@@ -86,7 +86,7 @@ def judge(
     share: str = "ops",
     measured: Measurements | None = None,
 ) -> Verdict:
-    """Judge one package for one chip; `measured` as chips.get takes it.
+    """Judge one package for one chip; for `measured` see chips.get.
 
     Raises PackageError for an unreadable package, ConfigError for a wrong option.
     """
@@ -103,8 +103,8 @@ def judge(
 
 @contextmanager
 def pause_collection() -> Iterator[None]:
-    """Pause garbage collection. A large program is some million small objects that all live to the end: collecting them
-    takes a quarter of the time.
+    """Pause garbage collection. A large program has about a million small objects that all live to the end, and
+    collecting them takes a quarter of the time.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -124,7 +124,7 @@ def load(path: Path) -> list[Program]:
 def judge_programs(
     path: Path, loaded: list[Program], chip: Chip, compute_units: str, min_ane_share: float, share: str
 ) -> Verdict:
-    """Judge loaded programs by their worst enumerated shape. A gate that closes the ANE leaves a share of 0."""
+    """Judge loaded programs by their worst enumerated shape. A gate that moves the whole program off the ANE leaves a share of 0."""
     prediction = predict.predict_chain(loaded, chip, compute_units)
     every = [prediction.rows, *(at.rows for _, at in prediction.at_shapes)]
     found = min(cost_share(one).ane if share == "cost" else count_ops(one).share("ane") for one in every)
@@ -173,7 +173,7 @@ def text(path: Path, prediction: Prediction, holds: bool) -> str:
 
 
 def time_text(prediction: Prediction) -> str:
-    """Return the estimate with its band and its basis as text, or the reason why nothing is estimated."""
+    """Return the estimate with its band and its basis as text, or the reason why there is no estimate."""
     found = prediction.estimate
     if found is None:
         return f"not estimated: {prediction.not_estimated}"
@@ -181,7 +181,7 @@ def time_text(prediction: Prediction) -> str:
 
 
 def shape_text(flexible: Flexible) -> str:
-    """Say for which shapes of a flexible input the verdict holds."""
+    """Return a text about the input shapes for which the verdict holds."""
     if flexible.default is None:
         return (
             f"input {flexible.name} takes several shapes and its default one is not stated: its sizes count as unknown"

@@ -8,13 +8,13 @@ Neural Engine  t = dispatch + max(FLOP / P, weights / S) + spilled / (m * S) + m
 GPU            t = dispatch + (FLOP + f * products head by head) / P + spilled / m + ops * o
 CPU            t = FLOP / P + weights / S + heads / l + fp32 in and out / c + ops * o
 
-Bytes a second and dispatch of a Neural Engine are the chip's own
-(data/chips.json), its FLOP a second its family's; a GPU's FLOP a second and all of a CPU are the chip's; the rest is shared. All but the
-chip table is fitted to published figures (data/latency.json, `python -m tests.proof.placement.score --fit`).
-A chip's own measurements (`Chip.measured`) fill the gaps. No chip has published figures for a further chunk,
-4-bit palettes and the layout of `original`, so measured ones always count there. A chip without figures of the unit in question
-has no estimate; another chip's number never stands in.
-Bands hold nine in ten published rows whose table had part neither in the fit nor in the band.
+For a Neural Engine, bytes per second and dispatch are per chip (data/chips.json), FLOP per second per family; FLOP per
+second of a GPU and all terms of a CPU are per chip; all chips share the rest. All but the chip table is fitted to published
+figures (data/latency.json, `python -m tests.proof.placement.score --fit`). A chip's own measurements (`Chip.measured`)
+fill the gaps. No chip has published figures for a further chunk, 4-bit palettes and the layout of `original`, so
+measured ones always count there. A chip without figures of the unit in question has no estimate: another chip's number
+is never used instead. Bands contain nine in ten published rows of tables that were used neither for the fit nor for the
+band.
 """
 
 import json
@@ -43,7 +43,7 @@ UNIT_OF = {"cpu_only": "cpu", "cpu_and_gpu": "gpu", "cpu_and_ne": "ane", "all": 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Milliseconds for one predict, with the band and the words that must be printed with it."""
+    """The estimated milliseconds of one prediction, with the band and the words to print with it."""
 
     ms: float
     low_ms: float
@@ -59,7 +59,7 @@ def fitted() -> Terms:
 
 
 def of_chip(chip: Chip, terms: Terms | None = None) -> Terms:
-    """Return the terms of a chip by unit: the fitted ones, and this machine's measurements for those that are missing."""
+    """Return a chip's terms by unit: the fitted ones, completed by measurements on this machine."""
     terms = fitted() if terms is None else terms
     found = {unit: flat(terms[unit], chip.chip if unit != "ane" else chip.family) for unit in ("ane", "gpu", "cpu")}
     found["ane"] |= {name: getattr(chip, name) for name in ("weight_gbs", "dispatch_ms", "resident_bytes")}
@@ -70,7 +70,7 @@ def of_chip(chip: Chip, terms: Terms | None = None) -> Terms:
 
 
 def flat(terms: Terms, name: str) -> Terms:
-    """Return shared terms, and of those that differ by chip or family the value for `name`, or None without one."""
+    """Return the terms for `name`: shared terms, and the value of those that differ by chip or family; None without one."""
     return {key: value.get(name) if isinstance(value, dict) else value for key, value in terms.items()}
 
 
@@ -91,7 +91,7 @@ def missing(chunks: Sequence[Work], chip: Chip) -> str | None:
 
 
 def _prices_cpu(terms: Terms) -> bool:
-    """Return True if the CPU has figures: fitted ones, or both of those that are measured here."""
+    """Return True if the CPU has figures: fitted ones, or both figures that calibration measures."""
     cpu = terms["cpu"]
     return cpu["tflops"] is not None and (cpu["weight_gbs"] is not None or cpu.get("dispatch_ms") is not None)
 
@@ -102,7 +102,7 @@ def _figures(unit: str, terms: Terms) -> str:
 
 
 def cpu_share(chunks: Sequence[Work]) -> float:
-    """Return the CPU's share of the planner's price of the program, without the cost of chunks and switches."""
+    """Return the CPU's share of the ops' planner cost in the program, without launch and switch costs."""
     cpu, other = sum(work.cpu_ms for work in chunks), sum(work.ane_ms for work in chunks)
     return cpu / (cpu + other) if cpu else 0.0
 
@@ -175,7 +175,7 @@ def ane_ms(load: Load, terms: Terms) -> float:
     ms += load.spilled / (terms["spill_share"] * memory) + load.heads / (terms["heads_share"] * memory)
     ms += load.moved / (terms["moved_gbs"] * 1e6)
     ms += load.wide_io / (terms["wide_io_gbs"] * 1e6)
-    return ms + load.tasks * terms["task_us"] * 1e-3
+    return ms + load.tasks * float(terms["task_us"]) * 1e-3
 
 
 def gpu_ms(load: Load, terms: Terms) -> float:
@@ -183,7 +183,7 @@ def gpu_ms(load: Load, terms: Terms) -> float:
     per_ms: float = terms["tflops"] * 1e9
     ms: float = terms["dispatch_ms"] + (load.flop + terms["head_factor"] * load.head_flop) / per_ms
     ms += load.spilled * terms["flop_per_byte"] / per_ms
-    return ms + load.ops * terms["op_us"] * 1e-3
+    return ms + load.ops * float(terms["op_us"]) * 1e-3
 
 
 def cpu_ms(load: Load, terms: Terms) -> float:
@@ -193,11 +193,11 @@ def cpu_ms(load: Load, terms: Terms) -> float:
         return dispatch + products
     ms: float = products + load.weights / (terms["weight_gbs"] * 1e6)
     ms += load.heads / (terms["heads_gbs"] * 1e6) + load.wide_io / (terms["wide_io_gbs"] * 1e6)
-    return ms + load.ops * terms["op_us"] * 1e-3
+    return ms + load.ops * float(terms["op_us"]) * 1e-3
 
 
 def _take_in(terms: Terms, chip: Chip, probes: dict[str, dict[str, float]]) -> None:
-    """Add a chip's measurements to its terms by unit; `probes`: amounts of work of calibrate's encoder in both forms."""
+    """Add a chip's measurements to its terms by unit; `probes`: amounts of work of the nets that calibration timed."""
     rows = {(one.units, one.quantity): one.value for one in chip.measured}
     ane = terms["ane"]
     if "HERE" in chip.sources and ("cpu_and_ne", "fp16_tflops") in rows:
@@ -221,7 +221,8 @@ def _take_in(terms: Terms, chip: Chip, probes: dict[str, dict[str, float]]) -> N
 def explain_withholding(
     sites: Sequence[Site], units: Sequence[str], chip: Chip, has_layout: bool = False
 ) -> str | None:
-    """Return the published figures that contradict the terms of a program on the Neural Engine, which gets no estimate; else None.
+    """Return the published figures that contradict an estimate for a program on the Neural Engine, or None if there are
+    none.
 
     `has_layout`: the cost of attention over all heads at once was measured on this machine.
     """

@@ -29,7 +29,7 @@ TRUST = {"documented": "high", "confirmed": "high", "measured": "medium", "infer
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The supported units of an op and, if the ANE is not among them, the rule that refuses it, with reason and advice."""
+    """The units that support an op and, if the ANE does not, the rule that refuses the op, with reason and advice."""
 
     supported: tuple[str, ...]
     rule: str | None = None
@@ -57,7 +57,7 @@ def _rules_for(generation: int, op_type: str) -> list[Rule]:
 
 
 def judge(site: Site, chip: Chip) -> Verdict:
-    """Return the units of a chip that can run an op. The CPU runs everything that converts."""
+    """Return the units of a chip that can run an op. The CPU runs every op."""
     for rule in _rules_for(chip.generation, site.type):
         what = TESTS[rule["test"]](site, rule, chip)
         if what is not None:
@@ -79,7 +79,7 @@ def disputed(site: Site) -> bool:
 
 
 def _accepted(op_type: str, chip: Chip) -> str:
-    """Return the confidence that the ANE takes an op: high if an M4 was seen to take its type."""
+    """Return the confidence that the ANE accepts an op: high if an M4 was seen to accept its type."""
     seen, said = _accepted_types()
     if op_type in seen:
         return "high" if chip.is_calibrated else "medium"
@@ -115,7 +115,7 @@ def _above(length: Callable[[Site, Rule], int | None]) -> Test:
 
 
 def _axis_above(site: Site, rule: Rule, chip: Chip) -> str | None:
-    """Test axis lengths, which line up from the right: width, height, channels (rank 5: depth, channels), batch."""
+    """Test axis lengths, counted from the last axis: width, height, channels (rank 5: depth, channels), batch."""
     batch, depth, channels, height, width = rule["limits"]["H16" if chip.generation >= 16 else "H11"]
 
     def is_long(tensor: Tensor) -> bool:
@@ -133,7 +133,7 @@ def _inner(site: Site, rule: Rule) -> int | None:
 
 
 def _inner_of_rows(site: Site, rule: Rule, chip: Chip) -> str | None:
-    """Test for a product by a constant that has exactly the rule's rows and an inner size above its limit."""
+    """Test for a product by a constant with exactly the rule's number of rows and an inner size above its limit."""
     x, weight = site.tensor("x"), site.tensor("weight") or site.tensor("y")
     if x is None or weight is None or not weight.const or x.rank < 2 or site.value("transpose_x", False):
         return None

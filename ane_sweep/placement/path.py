@@ -1,4 +1,4 @@
-"""The planner's choice: the cheapest way through the ops in file order.
+"""The planner's choice of units: the cheapest path through the ops in file order.
 
 Three constants of 0.125 ms each, from the header of the planner's own files (751K study, M4, macOS 27.0.1): launching
 an ANE segment, any change of backend, and copying back when the last op is on the ANE. Graph inputs are free. Given
@@ -41,6 +41,6 @@ def choose(costs: Sequence[tuple[float, float | None]]) -> tuple[list[str], floa
 
 
 def count_segments(units: Sequence[str]) -> tuple[int, int]:
-    """Return (segments, transitions): the number of runs of one unit, and of changes between them."""
+    """Return (segments, transitions): the number of stretches on one unit, and of changes between them."""
     segments = sum(1 for _ in groupby(units))
     return segments, max(segments - 1, 0)

@@ -4,9 +4,10 @@
     Prediction.summary()                                    the record's `placement` entry
     Prediction.table()                                      one row for each op
 
-Everything here is of kind "predicted". The choice against the GPU has no public constants: under `all` it follows from how much
-faster the GPU is estimated to be (choice.py), and is not predicted for chips without figures; under `cpu_and_gpu` the GPU takes what
-it can of a program that would keep the CPU busy for 1 ms. Both say so by their confidence.
+Everything here is of kind "predicted". The choice against the GPU has no public constants: under `all` it follows from
+how much faster the GPU is estimated to be (choice.py), and is not predicted for chips without figures; under
+`cpu_and_gpu` the GPU takes what it can of a program that would keep the CPU busy for 1 ms. Both have a lower
+confidence.
 """
 
 from collections.abc import Iterator, Sequence
@@ -65,7 +66,7 @@ class Prediction:
 
     @property
     def flexible(self) -> list[Flexible]:
-        """Return the inputs that take several shapes. Ops are judged at the default shapes, `at_shapes` at each enumerated one."""
+        """Return the inputs that take several shapes. Ops are judged at the default shapes; `at_shapes` covers each enumerated one."""
         return list(dict.fromkeys(one for chunk in self.chunks for one in chunk.program.flexible))
 
     def summary(self) -> Placement:
@@ -102,7 +103,7 @@ class Prediction:
         )  # fmt: skip
 
     def saving(self, rows: Sequence[OpRow]) -> advice.Saving | None:
-        """Return the time saved if the Neural Engine took these rows, or None if nothing is estimated."""
+        """Return the time saved if the Neural Engine took these rows, or None if there is no estimate."""
         if self.estimate is None or any(row.preferred == "gpu" for row in self.rows):
             return None
         chunks = [(chunk.rows, chunk.work) for chunk in self.chunks]
@@ -133,7 +134,7 @@ class Prediction:
 
 
 def predict_chain(chain: Sequence[Program], chip: Chip, compute_units: str) -> Prediction:
-    """Predict every chunk on its own, as each is a program to Core ML.
+    """Predict each chunk separately, as each is a program to Core ML.
 
     Raises ConfigError for unknown units, PackageError for ops that cannot be judged.
     """
@@ -166,7 +167,7 @@ def predict_chain(chain: Sequence[Program], chip: Chip, compute_units: str) -> P
 
 
 def _each_shape(chain: Sequence[Program]) -> Iterator[tuple[dict[str, tuple[int, ...]], list[Program]]]:
-    """Yield a chain at the first enumerated shape of each of its programs, at the second, and so on."""
+    """Yield a chain at the first enumerated shape of all its programs, then at the second, and so on."""
     for index in range(max((len(program.at_shapes) for program in chain), default=0)):
         each = [one.at_shapes[min(index, len(one.at_shapes) - 1)] if one.at_shapes else ({}, one) for one in chain]
         yield dict(item for shapes, _ in each for item in shapes.items()), [program for _, program in each]
@@ -237,10 +238,10 @@ def confidence(prediction: Prediction) -> str:
 
 
 def op_times(path: Path, chip: str) -> dict[str, float]:
-    """Return the milliseconds of each op of the default function, by the name of the op's first output; no latencies.
+    """Return {name of the first output: milliseconds} of each op of the default function: planner costs, not latencies.
 
-    They are on the ANE if that chip's takes the op, else on the CPU. A lookup costs the rows it takes. Raises
-    errors.PackageError, errors.ConfigError.
+    The cost is that on the ANE if the chip's ANE supports the op, else on the CPU. A lookup costs the rows it reads.
+    Raises errors.PackageError, errors.ConfigError.
     """
     row, found = chips.get(chip), {}
     for site in next(iter(programs.load(path).functions.values())):

@@ -2,7 +2,7 @@
 
 Constants that are written into the program are decoded when a rule needs them. Weights in the weight file are read by
 type and size alone, which must match the file (graph.check_record), so that a package that cannot run is not judged. A
-package without its weight file is judged all the same: see `without`.
+package without its weight file can be judged too: see `without`.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _SUB_BYTE_BITS = {"int4": 4, "uint4": 4, "uint1": 1, "uint2": 2, "uint3": 3, "ui
 
 @dataclass(frozen=True)
 class Flexible:
-    """An input that takes several shapes: an "enumerated" few (`shapes`) or a "range". An unstated `default` reads None."""
+    """An input that takes several shapes: "enumerated" ones (`shapes`) or a "range". `default` may be undeclared (None)."""
 
     name: str
     kind: str
@@ -37,8 +37,8 @@ class Flexible:
 class Program:
     """One package: its functions' ops at the default shape, and the facts that whole-program gates need.
 
-    `without`: weight files that the program names and the package lacks. `others`: models of the same pipeline that are
-    no ML Programs. `at_shapes`: the same program at each of its enumerated shapes, by input.
+    `without`: weight files that the program refers to but the package lacks. `others`: models of the same pipeline that
+    are not ML Programs. `at_shapes`: the same program at each of its enumerated shapes, by input.
     """
 
     path: Path
@@ -52,8 +52,8 @@ class Program:
 
     @property
     def is_ranged(self) -> bool:
-        """Return True if the sizes of some input are open: it takes a range, of which only the default shape is judged,
-        or states no default shape.
+        """Return True if some input's sizes are open: it takes a range, of which only the default shape is judged, or
+        has no default shape.
         """
         return any(one.kind == "range" or one.default is None for one in self.flexible)
 
@@ -72,7 +72,7 @@ def describe_package(package: packages.Package) -> Program:
 
 
 def load_chain(paths: list[Path]) -> list[Program]:
-    """Describe programs in the order they run; a pipeline package counts as the ML Programs it holds."""
+    """Describe programs in the order they run; a pipeline package counts as the ML Programs inside."""
     found = []
     for path in paths:
         package = packages.read(path, kinds=pipeline.KINDS)
@@ -94,7 +94,7 @@ def _largest_weight_file(package: packages.Package) -> int:
 
 
 def _describe(package: packages.Package, chunk: str, weight_file_bytes: int) -> Program:
-    """Describe a program at its default shape, and at each enumerated one (the first of every input, and so on)."""
+    """Describe a program at its default shape and at each enumerated shape (the first one of every input together, and so on)."""
     program = _at(package, chunk, weight_file_bytes)
     listed = [one for one in program.flexible if one.shapes]
     for index in range(max((len(one.shapes) for one in listed), default=0)):
@@ -129,9 +129,9 @@ def _at(
 def inputs_at(
     package: packages.Package, function: str, chosen: dict[str, tuple[int, ...]]
 ) -> tuple[dict[str, Tensor], list[Flexible]]:
-    """Return a function's inputs by name, and the list of those that take several shapes.
+    """Return a function's inputs by name, and the list of inputs that take several shapes.
 
-    The latter have the chosen shape, or else their default one.
+    Inputs of several shapes get the chosen shape, else their default.
     """
     known = {value.name: _tensor(value.type) for value in package.spec.mlProgram.functions[function].inputs}
     features = {feature.name: feature for feature in chain.function_description(package.spec, function).input}
@@ -139,7 +139,7 @@ def inputs_at(
 
 
 def values_at(package: packages.Package, function: str, chosen: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """Return every value of a function at the chosen shapes of its inputs, by name. Raises PackageError."""
+    """Return every value of a function by name, with its inputs at the chosen shapes. Raises PackageError."""
     known, varying = inputs_at(package, function, chosen)
     found = package.spec.mlProgram.functions[function]
     _Reader(package, function, is_flexible=bool(varying)).block(found.block_specializations[found.opset], known)
@@ -149,7 +149,7 @@ def values_at(package: packages.Package, function: str, chosen: dict[str, tuple[
 def _at_shape(
     known: dict[str, Tensor], features: Mapping[str, Model_pb2.FeatureDescription], chosen: dict[str, tuple[int, ...]]
 ) -> list[Flexible]:
-    """Give inputs of several shapes the chosen shape, else their default one; return the list of these inputs."""
+    """Give inputs of several shapes the chosen shape, else their default; return the list of these inputs."""
     found = []
     for name, tensor in known.items():
         if tensor.is_static:
@@ -168,7 +168,7 @@ def _at_shape(
 
 
 class _Reader:
-    """Walks one function; `known` maps value names to tensors and grows in file order."""
+    """A walk through one function; `known` maps value names to tensors and grows in file order."""
 
     def __init__(self, package: packages.Package, function: str, is_flexible: bool):
         self.package = package
@@ -227,7 +227,7 @@ class _Reader:
         return known[name]
 
     def _literal(self, value: Value, kind: MIL_pb2.ValueType | None = None) -> Tensor:
-        """Return a constant; values in the weight file are never read."""
+        """Return a constant's tensor; values in the weight file are never read."""
         found = _tensor(kind if kind is not None else value.type)
         if value.WhichOneof("value") == "blobFileValue":
             self._check(value)
@@ -235,7 +235,7 @@ class _Reader:
         return Tensor(found.dtype, found.shape, const=True, decode=lambda: _plain(value, self.package))
 
     def _compressed(self, kind: str, proto: MIL_pb2.Operation, known: dict[str, Tensor]) -> None:
-        """Add the output of a constexpr op as a constant whose stored size is that of the op's parameters."""
+        """Add the output of a constexpr op as a constant whose stored size is the size of the op's parameters."""
         bits = 0
         parts: dict[str, Tensor] = {}
         for _, attribute in graph.in_order(proto.attributes):
@@ -255,7 +255,7 @@ class _Reader:
 
 
 def _packing(kind: str, made: Tensor, parts: dict[str, Tensor]) -> str:
-    """Name a packing: "constexpr_lut_to_dense", or with blocks "constexpr_blockwise_shift_scale int4 32"."""
+    """Return the name of a weight's packing: "constexpr_lut_to_dense", or with blocks "constexpr_blockwise_shift_scale int4 32"."""
     data, scale = parts.get("data"), parts.get("scale")
     if data is None or scale is None or scale.rank != made.rank:
         return kind
@@ -268,7 +268,7 @@ def _bits(tensor: Tensor) -> int:
 
 
 def _tensor(value_type: MIL_pb2.ValueType) -> Tensor:
-    """Return the tensor that a MIL type describes: of a state the tensor it holds, of a list or dictionary its kind only."""
+    """Return the tensor of a MIL type: for a state the tensor inside, for a list or dictionary only the kind."""
     kind = value_type.WhichOneof("type")
     if kind == "stateType":
         value_type = value_type.stateType.wrappedType
@@ -284,7 +284,7 @@ def _tensor(value_type: MIL_pb2.ValueType) -> Tensor:
 
 
 def _plain(value: Value, package: packages.Package) -> object:
-    """Return a decoded constant as number, text or flat tuple, or None if it cannot be decoded."""
+    """Convert a decoded constant to a number, text or flat tuple; None if it cannot be decoded."""
     try:
         decoded = graph.decode(value, package)
     except PackageError:

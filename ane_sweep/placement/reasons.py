@@ -26,12 +26,12 @@ class _Stretch:
 
     @property
     def cost_ms(self) -> float:
-        """Return the cost in ms of going to the Neural Engine and back."""
+        """Return the cost in ms of switching to the Neural Engine and back."""
         return path.LAUNCH_MS + path.SWITCH_MS + (0.0 if self.is_first else path.SWITCH_MS)
 
 
 def explain_stays(rows: Sequence[OpRow]) -> None:
-    """Set the reason of ops that the Neural Engine takes and that stay on the CPU. `rows`: those of one function."""
+    """Set the reason of ops that stay on the CPU although the Neural Engine supports them. `rows`: those of one function."""
     for stretch in _stretches(rows):
         reason = _reason([stretch])
         for row in stretch.rows:
@@ -39,7 +39,7 @@ def explain_stays(rows: Sequence[OpRow]) -> None:
 
 
 def list_reasons(rows: Sequence[OpRow]) -> list[Reason]:
-    """Return the reasons, most costly first, each with the ops that it is about. `rows`: those of all chunks."""
+    """Return the reasons, most costly first, each with its ops. `rows`: those of all chunks."""
     total = sum(row.ms for row in rows) or 1.0
     groups: dict[tuple[str | None, str], list[OpRow]] = defaultdict(list)
     for row in rows:
@@ -63,7 +63,7 @@ def list_reasons(rows: Sequence[OpRow]) -> list[Reason]:
 
 
 def _key(row: OpRow) -> tuple[str | None, str]:
-    """Return (rule, reason) that a record's entry is about; texts of one rule differ by the shapes in them."""
+    """Return (rule, reason), by which rows share an entry; the shapes in a rule's text are left out."""
     if row.reason == row.verdict.reason:
         return row.verdict.rule, ""
     return ("path", STAYS) if row.reason.startswith(STAYS) else (None, row.reason)

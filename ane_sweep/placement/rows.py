@@ -1,4 +1,4 @@
-"""The predicted rows of a program, one an op, and the numbers that are counted from them."""
+"""The predicted rows of a program, one per op, and the counts and shares computed from them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,8 @@ def count_ops(rows: Sequence[OpRow]) -> Ops:
 
 
 def cost_share(rows: Sequence[OpRow]) -> Shares:
-    """Return each unit's share of the planner cost: the price of the ops to Core ML's planner (costs.py), which is not a time.
+    """Return each unit's share of the planner cost: the sum of the ops' prices in Core ML's planner (costs.py), which
+    is not a time.
 
     The GPU's ops count at the CPU's price, as they have none of their own.
     """
@@ -50,8 +51,8 @@ def count_text(number: int, thing: str) -> str:
 def plan_agreement(predicted: Sequence[Mapping[str, object]], planned: Sequence[Mapping[str, object]]) -> float | None:
     """Return the share of ops with the same unit in a prediction and in Core ML's plan: the metric `plan_agreement`.
 
-    Rows are in file order, chunk by chunk, each with `op_type` and `preferred`. Return None if the two do not hold the
-    same ops, as the compiler may have rewritten the program.
+    Rows are in file order, chunk by chunk, each with `op_type` and `preferred`. Return None if the ops differ, as the
+    compiler may have rewritten the program.
     """
     if not predicted or [row["op_type"] for row in predicted] != [row["op_type"] for row in planned]:
         return None

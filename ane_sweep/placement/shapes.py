@@ -1,6 +1,7 @@
 """Shapes and element types of an op's outputs: for the calibration cases, and for programs at their default shape.
 
-Programs of fixed shape declare their shapes. Types are right for the cases alone; a program always declares its types.
+Programs of fixed shape declare their shapes. The element types are used only for the calibration cases, as a program
+always declares its types.
 """
 
 import math
@@ -29,7 +30,8 @@ class Unknown(ValueError):
 
 
 def infer(site: Site) -> list[Tensor]:
-    """Return the output tensors of a site whose inputs are complete. Raises Unknown if they do not follow from the inputs.
+    """Infer the output tensors of an op whose input shapes are known. Raises Unknown if they do not follow from the
+    inputs.
 
     An op without a rule in this module keeps the shape of its inputs, with x and y broadcast.
     """
@@ -55,7 +57,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 
 def _parameter(site: Site, parameter: str, default: object = None) -> Any:
-    """Return a parameter's value, also one computed from shapes. Raises Unknown if it is given but its value is unknown."""
+    """Return a parameter's value, given or computed from shapes. Raises Unknown if it is given but its value is unknown."""
     tensor = site.tensor(parameter)
     if tensor is None:
         return default
@@ -81,7 +83,7 @@ def _sizes_of(site: Site, parameter: str) -> Shape:
 
 
 def _dummy(shape: Shape) -> np.ndarray:
-    """Return an array of a shape that takes one byte, so that numpy computes shapes of views."""
+    """Return an array of a shape that occupies one byte, so that numpy can compute the shapes of views."""
     return np.broadcast_to(np.int8(0), shape)
 
 
@@ -90,7 +92,7 @@ def _replace_axis(x: Shape, axis: int, *sizes: int) -> Shape:
 
 
 def _windows(site: Site, x: Shape, kernel: Shape, dilation: Shape) -> list[int]:
-    """Return the output sizes of a window that moves over the last axes."""
+    """Return the output sizes of a window that slides over the last axes."""
     kind, stride = _parameter(site, "pad_type", "valid"), _parameter(site, "strides", (1,) * len(kernel))
     pad = _parameter(site, "pad", (0,) * (2 * len(kernel)))
     sizes = []
@@ -155,7 +157,7 @@ def _split(site: Site) -> list[Tensor]:
 
 
 def _reshape(site: Site, x: Shape) -> Sequence[int]:
-    """Reshape: a size of 0 takes the input's size at the same place counted from the last, -1 takes the rest."""
+    """Return the shape of a reshape: size 0 takes the input's size at the same place counted from the last, -1 takes the rest."""
     wanted = list(_all(site, "shape"))
     for place, size in enumerate(wanted):
         if size == 0:
@@ -215,7 +217,9 @@ def _slice_by_size(site: Site, x: Shape) -> Sequence[int]:
 def spans(
     begin: Any, end: Any, stride: Any, begin_mask: Any, end_mask: Any, squeeze_mask: Any
 ) -> tuple[int | slice, ...]:
-    """Return the index of slice_by_index's parameters. A begin or end mask removes that bound, a squeeze mask takes one place."""
+    """Return the numpy index for slice_by_index's parameters. A begin or end mask removes that bound; a squeeze mask
+    selects one element.
+    """
     return tuple(
         begin[axis] if squeeze_mask[axis]
         else slice(None if begin_mask[axis] else begin[axis], None if end_mask[axis] else end[axis], stride[axis])
@@ -269,7 +273,9 @@ def _recurrent(site: Site) -> list[Tensor]:
 
 
 def _blocks(larger: str) -> Callable[[Site, Shape], Sequence[int]]:
-    """Return the rule of an op that moves blocks of space into channels, or back; `larger`: its factor's other name."""
+    """Return the shape rule of an op that moves blocks of space into channels, or back; `larger`: the parameter that
+    replaces block_size.
+    """
 
     def rule(site: Site, x: Shape) -> Sequence[int]:
         (n, c, h, w), block = x, int(_parameter(site, "block_size", _parameter(site, larger)))

@@ -18,9 +18,9 @@ BYTES = {
 class Tensor:
     """A value: element type by MIL's name, shape (None for sizes unknown before run time), and a flag for constants.
 
-    `is_default`: the size is that of the default shape, and the program takes others too. `value` is the content of a small
-    constant (number, text or tuple), None for run-time values and for weights, which are never read. `stored_bytes` is the
-    size of a constant in the weight file if that is less than its shape gives, and `packing` its compression: the
+    `is_default`: the shape is the default one, and the program takes others too. `value` is the content of a small
+    constant (number, text or tuple), None for run-time values and for weights, which are never read. `stored_bytes` is
+    the size of a constant in the weight file if that is less than its shape gives, and `packing` its compression: the
     constexpr op, and for blockwise scales their element type and block length.
     """
 
@@ -88,7 +88,7 @@ class Site:
         return found[0] if found else None
 
     def value(self, parameter: str, default: object = None) -> Any:
-        """Return the value of a constant parameter, or `default` if it is absent or not readable."""
+        """Return the value of a constant parameter, or `default` if it is absent or cannot be read."""
         tensor = self.tensor(parameter)
         if tensor is None or not tensor.const or tensor.value is None:
             return default

@@ -6,7 +6,7 @@
 
 The margin of a tenth: programs of 1.9 GB ran on the ANE and of 2.3 GB did not (ane-book journal), four of 820 MB were
 mapped together on an M1 Max and a fifth was not (the same notes), 950 MB is what ANEMLL found to hold on iPhones.
-Standard library only: the planner asks, too.
+Standard library only, as the planner uses it too.
 """
 
 import math
@@ -23,7 +23,7 @@ UNKNOWN_HOST = "m1"  # its limits hold if the host is no known Apple chip: the t
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on bytes of weights, margin taken off: of one program, and of all that are loaded at once (None: unknown)."""
+    """Limits on bytes of weights, after the margin: of one program, and of all programs loaded at once (None: unknown)."""
 
     chip: str
     program_bytes: int

@@ -1,9 +1,9 @@
 """Predict the tasks that Apple's compiler makes from ops on an M1 (H13) or M2 (H14), by rules from published compiler records.
 
-A product takes a task that brings its operand onto the chip and one that multiplies. An op after it that works value by
-value (relu, a table, a scale, a bias by channel) is done on the way out and takes none. `python -m
-tests.proof.placement.compiler` shows the records that the rules were written on, and their score on the others. There
-are no records of other families: `count` returns None.
+A product takes two tasks: one loads its operand onto the chip, and one multiplies. An element-wise op after it (relu, a
+table, a scale, a bias by channel) is done in the same task and takes none. `python -m tests.proof.placement.compiler`
+shows the records that the rules were written on, and their score on the others. There are no records of other families:
+`count` returns None.
 """
 
 import math
@@ -24,7 +24,7 @@ FREE = {"reshape", "expand_dims", "squeeze", "identity"}  # change no value: see
 
 @dataclass(frozen=True)
 class Step:
-    """An op and the number of tasks it takes; `into` is the op in whose task it is done if it takes no task itself."""
+    """An op and its number of tasks; `into` is the op that includes it in its task if it has no task of its own."""
 
     site: Site
     tasks: int | None
@@ -37,7 +37,7 @@ class Step:
 
     @property
     def engine(self) -> str:
-        """Return the engine that runs the op: NE multiplies and looks up in tables, PE takes two operands or adds up."""
+        """Return the engine that runs the op: NE multiplies and looks up tables, PE combines two operands or sums."""
         return "NE" if self.site.type in PRODUCTS | TABLES | {"relu", "softmax"} else "PE"
 
 
@@ -74,14 +74,14 @@ class _Counter:
         return found
 
     def _before(self, tensor: Tensor | None) -> Site | None:
-        """Return the op whose task made a tensor, looking through ops done on its way out and ops that move no data."""
+        """Return the op whose task made a tensor, skipping ops included in that task and ops that move no data."""
         site = self.made.get(id(tensor))
         while site is not None and site.type in FREE:
             site = self.made.get(id(site.tensor("x")))
         return None if site is None else self.host.get(id(site), site)
 
     def _host(self, site: Site) -> Site | None:
-        """Return the product on whose way out an op is done, or the sum that includes its relu, or None."""
+        """Return the product, or the sum, whose task includes this op; None if the op has its own task."""
         x = next(iter(site.data), None)
         if x is None or len(site.data) > 1:
             return None
@@ -195,7 +195,7 @@ def _is_weighted(site: Site | None) -> bool:
 
 
 def _is_by_channel(site: Site) -> bool:
-    """Return True if the constant operand is a single value, or of a sum one value for each channel.
+    """Return True if the constant operand is a single value, or for a sum one value for each channel.
 
     After a product the channel is the last axis.
     """

@@ -1,6 +1,6 @@
 """The placement of a program: its ops by unit, their shares of the cost, and the reasons and gates behind them.
 
-The constraints are what every stored placement holds and one from elsewhere must.
+Stored placements satisfy the constraints, and imported ones must.
 """
 
 from dataclasses import dataclass, field
@@ -40,8 +40,9 @@ class Shares:
 
 @dataclass(frozen=True)
 class Gate:
-    """A rule that decides for a whole program: `effect` is cpu (it leaves the Neural Engine), risk (its
-    compiler may fail) or slow (weights of a size that streams slowly)."""
+    """A limit on a whole program that it violates: `effect` is cpu (it leaves the Neural Engine), risk (its compiler
+    may fail) or slow (weights of a size that streams slowly).
+    """
 
     gate: str
     effect: str
@@ -53,7 +54,9 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """One reason why ops are not on the Neural Engine: their number, types, share of the planner cost and some of their names."""
+    """One reason why ops are not on the Neural Engine, with the number, types and some names of these ops, and their
+    share of the planner cost.
+    """
 
     rule: str | None = None
     reason: str
@@ -88,10 +91,10 @@ class Placement:
 
     segments       stretches of ops on one unit; transitions: changes between them
     flexible       inputs that take several shapes, whose programs are predicted at their default shape
-    at_shapes      the same in short at each enumerated shape: ops, share of the cost, estimate
+    at_shapes      a short form for each enumerated shape: ops, share of the cost, estimate
     not_estimated  why there is no latency estimate
     unplaced       ops for which Core ML's plan names no unit
-    choice         of all units: why the GPU or the Neural Engine, or CHOICE_UNKNOWN and the reason
+    choice         with all units allowed: the reason for the GPU or the Neural Engine, or CHOICE_UNKNOWN and the reason
     """
 
     kind: Kind

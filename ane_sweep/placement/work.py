@@ -7,9 +7,10 @@
     heads         bytes of products over several heads at once, (B, H, S, S): layouts are changed for them
     head_flop     FLOP of products head by head: small ones, which are slow on a GPU
     wide_io       bytes of fp32 inputs and outputs of the program: they are converted on the way (fp16 ones are not)
-    ops           number of ops that are no mere view of another value; `tasks`: those of them that do not ride on the op before
+    ops           number of ops that are not mere views of another value; `tasks`: those among them that are not done
+                  together with the op before
 
-Element-wise ops ride on the op before them; of a sum only its second operand counts.
+An element-wise op is done together with the op before it; only the second operand of a sum counts.
 """
 
 import math
@@ -52,8 +53,8 @@ class Load:
 class Work:
     """The work of one chunk on the Neural Engine, the CPU and the GPU, with the number of changes between them.
 
-    cpu_ms   price of the CPU's ops to the M4's planner (costs.py); a lookup costs the rows that it takes
-    ane_ms   price of the Neural Engine's ops
+    cpu_ms   cost of the CPU's ops in the M4's planner (costs.py); a lookup costs the rows that it reads
+    ane_ms   the same cost of the Neural Engine's ops
     """
 
     ane: Load = field(default_factory=Load)
@@ -65,7 +66,7 @@ class Work:
     transitions: int = 0
 
     def share(self, count: int) -> "Work":
-        """Return the work of one chunk if this work were cut into `count` equal chunks."""
+        """Return the work of one chunk if this work is cut into `count` equal chunks."""
         ane, cpu, gpu = (_part(load, count) for load in (self.ane, self.cpu, self.gpu))
         return replace(self, ane=ane, cpu=cpu, gpu=gpu, cpu_ms=self.cpu_ms / count, ane_ms=self.ane_ms / count)
 
@@ -76,7 +77,7 @@ def _part(load: Load, count: int) -> Load:
 
 
 def load_of(amounts: dict[str, float]) -> Load:
-    """Return the Load with amounts by name from a file; all others are 0."""
+    """Return a Load with the given amounts by name; all others are 0."""
     made = Load()
     for name, amount in amounts.items():
         setattr(made, name, amount)
@@ -88,7 +89,7 @@ def cache_bytes(family: str) -> float:
 
 
 def work_of(sites: Sequence[Site], units: Sequence[str], transitions: int, cache: float) -> Work:
-    """Return the work of a chunk with the planner's prices."""
+    """Return the work of a chunk, including the planner's costs."""
     work = count_work(sites, units, cache)
     work.transitions = transitions
     for site, unit in zip(sites, units, strict=True):
@@ -100,9 +101,9 @@ def work_of(sites: Sequence[Site], units: Sequence[str], transitions: int, cache
 
 
 def count_work(sites: Sequence[Site], units: Sequence[str], cache: float) -> Work:
-    """Count a chunk's amounts of work without prices; weights used by several ops count once.
+    """Count a chunk's amounts of work without the planner's costs; weights used by several ops count once.
 
-    `cache`: bytes of one value that stay on the chip.
+    `cache`: the largest value, in bytes, that stays on the chip.
     """
     work = Work()
     seen: set[int] = set()
@@ -114,7 +115,7 @@ def count_work(sites: Sequence[Site], units: Sequence[str], cache: float) -> Wor
 
 
 def count(load: Load, site: Site, cache: float, seen: set[int]) -> None:
-    """Add the work of an op to `load`; `seen` holds the ids of weights that were counted."""
+    """Add the work of an op to `load`; `seen` holds the ids of weights already counted."""
     load.flop += flop(site)
     if site.type == "gather":  # reads the rows that it takes
         return
@@ -141,7 +142,7 @@ def count(load: Load, site: Site, cache: float, seen: set[int]) -> None:
 
 
 def flop(site: Site) -> float:
-    """Return an op's multiplications and additions; an einsum has two for each combination of its letters."""
+    """Return an op's multiplications and additions; an einsum has two for each combination of its indices."""
     if site.type != "einsum":
         return costs.flop(site)
     sizes = _letters(site)
@@ -197,5 +198,5 @@ def _io(work: Work, sites: Sequence[Site], units: Sequence[str]) -> None:
 
 
 def lookup_ms(site: Site) -> float:
-    """Return the milliseconds of a lookup on the CPU by the rows it takes; the planner's estimate counts the whole table."""
+    """Return the milliseconds of a lookup on the CPU by the rows it reads; the planner's estimate counts the whole table."""
     return 2 * sum(tensor.bytes for tensor in site.outputs) / _CPU_BYTES_PER_MS

@@ -1,1 +1,1 @@
-"""From words to tasks; starts nothing."""
+"""The planner, which turns words into tasks; it starts nothing."""

@@ -1,7 +1,7 @@
 """Rules for a model's architecture (`arch` of an option, config.json of a checkpoint), checked before transformers
-reads it: there a text for a size is a traceback in the worker, and a size too large an allocation.
+reads it: there a text in place of a size becomes a traceback, and a size too large an allocation.
 
-Only names that a family here reads have a rule; whatever else a checkpoint's config.json holds is passed on.
+Only names that a family here reads have a rule; other names in a checkpoint's config.json pass unchecked.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ _HEADS = ("n_head", "num_attention_heads", "n_heads", "num_heads", "encoder_atte
 
 
 def at(arch: Mapping[str, object], key: str) -> object:
-    """Return the value of a key, or None if it is missing; a.b reaches into a."""
+    """Return the value of a key, or None if it is missing; a dotted key a.b is b inside a."""
     value: object = arch
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
@@ -70,7 +70,7 @@ def problems(arch: Mapping[str, object]) -> list[str]:
 
 
 def parts(arch: Mapping[str, object]) -> dict[str, Mapping[str, object]]:
-    """Return the architectures within the architecture, by their dotted names."""
+    """Return the architectures nested in an architecture, by their dotted names."""
     named = ((name, arch.get(name)) for name in ("text_config", "vision_config"))
     return {f"arch.{name}": part for name, part in named if isinstance(part, dict)}
 
@@ -83,7 +83,7 @@ def _problems_of(name: str, arch: Mapping[str, object]) -> list[str]:
 
 
 def _uneven(arch: Mapping[str, object]) -> list[str]:
-    """Heads share a width evenly, unless theirs is given; groups of heads share keys and values evenly."""
+    """Return the problems of heads that do not divide their width evenly (unless it is given), or their groups."""
     sizes = {name: value for name, value in arch.items() if isinstance(value, int)}
     width, heads = (next((name for name in names if name in sizes), None) for names in (_WIDTHS, _HEADS))
     found = []

@@ -1,6 +1,6 @@
-"""Files of a checkpoint, one at a time and by name: in a folder, in the local Hugging Face cache, on the hub.
+"""Files of a checkpoint by name: in a folder, in the local Hugging Face cache, or on the hub.
 
-Nothing is downloaded here but config.json and a shard index.
+Only config.json and a shard index are downloaded here.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ _SMALL = ("config.json", "model.safetensors.index.json")
 
 @dataclass(frozen=True)
 class File:
-    """One file of a checkpoint: on this disk (`path`) or on the hub; `digest` names its content."""
+    """One file of a checkpoint: on this disk (`path`) or on the hub; `digest` identifies its content."""
 
     name: str
     digest: str
@@ -45,7 +45,7 @@ def folder_lookup(folder: Path, digests: Path) -> Lookup:
 
 @dataclass(frozen=True)
 class Hashed:
-    """The digest of a file while its size, mtime and inode are `mark`."""
+    """The digest of a file, valid while its size, mtime and inode equal `mark`."""
 
     mark: list[int]
     sha256: str
@@ -72,9 +72,9 @@ def file_digest(path: Path, digests: Path) -> str:
 class Hub:
     """One repository, as ORG/NAME or ORG/NAME@REVISION: files in the local cache (`cached`), or on the hub (`remote`).
 
-    model             what the command line calls it, for messages
-    lacking, choices  the missing part and the ways out, for the message when the hub is out of reach
-    commit, seen      of what `remote` answered, and the files that it has
+    model             its name on the command line, for messages
+    lacking, choices  the missing part and the possible remedies, for the message if the hub is out of reach
+    commit, seen      the revision that `remote` found, and the files in it
     """
 
     model: str
@@ -108,7 +108,7 @@ class Hub:
         return File(name, blob.name if is_blob else file_digest(blob, self.digests), blob.stat().st_size, path)
 
     def remote(self, name: str) -> File | None:
-        """Raises ConfigError where the hub is out of reach, or does not give it."""
+        """Return a file on the hub, or None if it has none. Raises ConfigError if the hub is out of reach or refuses."""
         from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
         from huggingface_hub.errors import EntryNotFoundError
 

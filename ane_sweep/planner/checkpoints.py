@@ -1,7 +1,7 @@
 """Sources of a model's weights, resolved before anything starts: digest, architecture, size.
 
-Order for `weights=pretrained`: the Python package that carries them, the local Hugging Face cache, the hub.
-Nothing is downloaded here but config.json and a shard index; the fetch stage brings the rest.
+Order for `weights=pretrained`: the Python package that contains them, the local Hugging Face cache, the hub.
+Only config.json and a shard index are downloaded here; the fetch stage downloads the rest.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ NOISE = ("model_type", "_name_or_path", "transformers_version", "torch_dtype", "
 
 
 def resolve(composed: Mapping[str, object], weights: str, *, seed: int, allow_pickle: bool, digests: Path) -> Source:
-    """Settle the weights of one model option. Raises ConfigError with the choices when none can be had.
+    """Resolve the weights of one model option. Raises ConfigError with the choices if none are available.
 
     digests   a JSON file that remembers content digests of local files by size and mtime
     """
@@ -95,7 +95,7 @@ def _source(
 
 
 def _number(arch: Mapping[str, object], key: str | None, otherwise: int) -> object:
-    """Return the number that the architecture states, or the option's own."""
+    """Return a number from the architecture, or the option's own if it has none."""
     value = architecture.total(arch, key) if key else None
     return otherwise if value is None else value
 
@@ -149,7 +149,7 @@ def _architecture(option: ModelSettings, label: str, path: Path) -> dict[str, ob
 
 
 def described(config: Mapping[str, object], serves: families.Serves | None, task: str) -> dict[str, object]:
-    """Return the architecture of a config.json: the fields from which transformers builds its configuration."""
+    """Return the architecture in a config.json: the fields from which transformers builds its configuration."""
     arch = {key: value for key, value in config.items() if key not in NOISE}
     parts = {} if serves is None else serves.parts
     if task not in parts or any(one in arch for one in parts.values()):
@@ -171,7 +171,7 @@ def json_object(model: str, path: Path) -> dict[str, object]:
 
 
 def _differences(option: ModelSettings, arch: Mapping[str, object], label: str) -> list[str]:
-    """Return a note if the checkpoint is not the size that the option's name promises; the checkpoint wins."""
+    """Return a note if the checkpoint's size differs from the option's name; the checkpoint's size counts."""
     own = option.arch_keys or ArchKeys("", None)
     keys = ["vocab_size", own.layers, own.max_seq_len, "n_embd", "hidden_size", "dim"]
     pairs = {key: (architecture.at(arch, key), architecture.at(option.arch, key)) for key in keys if key}
@@ -239,7 +239,7 @@ def _package_folder(package: PackageFolder) -> Path | None:
 
 
 def _fp32_bytes(option: ModelSettings, file: File) -> int:
-    """Bytes of the file's parameters in fp32, from a safetensors header where the file is here. Raises ConfigError."""
+    """Return the bytes of the file's parameters in fp32, from a safetensors header if the file is local. Raises ConfigError."""
     if file.path is None or file.path.suffix != ".safetensors":
         return file.size
     try:
@@ -253,7 +253,7 @@ def _fp32_bytes(option: ModelSettings, file: File) -> int:
 
 
 def _from_hub(option: ModelSettings, allow_pickle: bool, digests: Path) -> Source:
-    """Weights from the local hub cache, else a plan to fetch them; raises ConfigError when the hub is out of reach."""
+    """Return weights from the local hub cache, else a plan to fetch them. Raises ConfigError if the hub is out of reach."""
     hub = Hub(option.name, str(option.hub), digests)
     if (config := hub.cached("config.json")) and any(hub.cached(name) for name in WEIGHTS_FILES):
         assert config.path is not None

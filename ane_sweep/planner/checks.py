@@ -1,4 +1,4 @@
-"""Checks of cells before anything runs: unknown names, impossible combinations, doubtful ones."""
+"""Checks of cells before anything runs: unknown names, impossible combinations, dubious ones."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -82,9 +82,10 @@ def unknown_chips(names: Sequence[str]) -> list[str]:
 
 
 def refusal(cell: Cell, source: Source, runtime: str, place: Place | None = None) -> str | None:
-    """Return the reason why this combination is impossible, with the way out, or None if it can be tried.
+    """Return the reason why this combination is impossible, with a remedy, or None if it can be tried.
 
-    These are the rules that need the planner; an axis declares its own."""
+    These are the rules that need the planner; each axis declares its own rules.
+    """
     honours = RUNTIMES[runtime].honours
     if cell.variant not in (known := families.variants(cell.family)):
         if cell.model_settings.is_given:
@@ -112,7 +113,7 @@ def refusal(cell: Cell, source: Source, runtime: str, place: Place | None = None
 
 
 def _refuse_kind(cell: Cell, source: Source, runtime: str) -> str | None:
-    """Return why the kind of program that the runtime executes does not offer what the cell needs, or None."""
+    """Return why the runtime's kind of program does not offer what the cell needs, or None if it does."""
     if RUNTIMES[runtime].needs != "program":
         return None
     kind, found = RUNTIMES[runtime].program, None
@@ -144,13 +145,13 @@ def _question(cell: Cell, source: Source, runtime: str, honours: Collection[str]
 
 
 def numerics(cell: Cell) -> dict[str, str | list[str] | None]:
-    """The mode and its effects, settled: what a runtime that honours them is told, and what enters its keys."""
+    """Return the resolved mode of numerics and its effects, as parameters for a runtime that supports them."""
     name = cell.precision_settings.compute if cell.numerics == "auto" else cell.numerics
     return {"numerics": name, "effects": list(effects.select_effects(cell.effects)) if name == "ane" else None}
 
 
 def idle(honours: Collection[str]) -> set[str]:
-    """Return the axes that a runtime which supports only `honours` ignores."""
+    """Return the axes that a runtime ignores if it supports only `honours`."""
     return {name for name, axis in DECLARED.items() if axis.honoured and axis.honoured not in honours}
 
 
@@ -160,7 +161,7 @@ def applicable(cell: Cell, axes: Sequence[str]) -> list[str]:
 
 
 def precision_refusal(cell: Cell, has: str, instead: str) -> str | None:
-    """`has`: the OS that the program is for, `instead`: the words before it."""
+    """Return why the OS `has` does not support the cell's precision, or None; `instead` begins the remedy."""
     options = cell.precision_settings
     needs = [(options.min_target, "")]
     if (recipe := recipes.canonical(options.weights)) is not None:
@@ -196,7 +197,7 @@ def _slow(cells: Sequence[Cell], sources: Collection[Source]) -> list[str]:
 def notes(
     cells: Sequence[Cell], axes: Sequence[str], sources: Collection[Source], places: Mapping[str, Place] | None = None
 ) -> list[str]:
-    """Legal, but worth a word before the first process."""
+    """Return warnings about legal but dubious requests, shown before the first process starts."""
     found = [note for source in sources for note in source.notes]
     if script := stand_in.active():
         found.append(

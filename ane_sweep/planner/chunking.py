@@ -1,7 +1,7 @@
-"""Chunking as it is asked for: what enters the chunk task's key, what is impossible, and what `auto` will come to.
+"""The chunking of a cell: the parameters of its chunk task, impossible requests, and an estimate for `auto`.
 
-The planner cannot know the program, so `chunks=auto` is a request: its key holds the limits, the plan says an estimate
-(parameter bytes at the precision's bits), and the record's `realised.chunks` is what the chunker settled on.
+The planner cannot know the program, so for `chunks=auto` the key contains the limits, the plan shows an estimate
+(parameter bytes at the precision's bits), and the record's `realised.chunks` is the number that the chunker chose.
 """
 
 from collections.abc import Iterable
@@ -24,17 +24,17 @@ Params = dict[str, object]  # of a task
 
 
 def is_cut(cell: Cell) -> bool:
-    """Return True if the cell has a chunk task; chunks=auto may still come to one chunk."""
+    """Return True if the cell has a chunk task; with chunks=auto that task may still make one chunk."""
     return cell.chunks != 1 or bool(cell.cuts)
 
 
 def limits(cell: Cell) -> sizes.Limits:
-    """Return the limits that `auto` respects: those of limits_for, of this host's chip, or of m1."""
+    """Return the limits for `auto`: those of the chip `limits_for`, else of this host's chip, else of m1."""
     return sizes.limits_for(cell.limits_for or sizes.chip_of(host.chip()))
 
 
 def params(cell: Cell) -> Params:
-    """Return the chunk task's own parameters: all that decides where the program is cut, and nothing else."""
+    """Return the chunk task's own parameters: everything that decides where the program is cut."""
     pipeline = "manual" if cell.pieces else cell.pipeline
     if cell.cuts:
         return {"count": len(cell.cuts) + 1, "cuts": cell.cuts, "by": "bytes", "own": "none", "pipeline": pipeline}
@@ -48,13 +48,13 @@ def params(cell: Cell) -> Params:
 
 
 def pieces(cell: Cell) -> Params:
-    """Return the parameters of the task that takes some of the chunks."""
+    """Return the parameters of the task that extracts some of the chunks."""
     first, last = span(cell.pieces or 1) or (1, 1)
     return {"first": first, "last": last, "pipeline": cell.pipeline}
 
 
 def copies(cell: Cell) -> Params:
-    """Return the copies' part of the timing's key; {} for one copy."""
+    """Return the parameters of copies in the timing's key; {} for one copy."""
     if cell.copies == 1:
         return {}
     sizes = {"sizes": cell.copies_sizes} if cell.copies_sizes else {}
@@ -79,7 +79,7 @@ def estimate(cell: Cell, source: Source) -> int:
 
 
 def refusal(cell: Cell, source: Source) -> str | None:
-    """Return the reason why a cell cannot be cut into so many chunks, with the way out, or None if it can be tried."""
+    """Return the reason why a cell cannot be cut into so many chunks, with a remedy, or None if it can be tried."""
     most = source.cut_points + 1
     if cell.cuts:
         return _cuts_refusal(cell, source)
@@ -107,9 +107,10 @@ def refusal(cell: Cell, source: Source) -> str | None:
 
 
 def _cuts_refusal(cell: Cell, source: Source) -> str | None:
-    """Return the reason why a place to cut lies beyond all weights or layers, or None.
+    """Return the reason why a requested cut is beyond all weights or layers, or None.
 
-    Tied weights may be stored twice, and the layers of a user's own model are not counted."""
+    Tied weights may be stored twice, and the layers of a user's own model are not counted.
+    """
     most, counted = 2 * weight_bytes(cell.precision_settings, source), not cell.model_settings.is_given
     for one in cut_words.parse_places(cell.cuts or []):
         if one.kind == "bytes" and one.number >= most:
@@ -124,7 +125,7 @@ def _cuts_refusal(cell: Cell, source: Source) -> str | None:
 
 
 def _layers(cell: Cell, source: Source) -> int:
-    """Return the layers of encoder and decoder together."""
+    """Return the number of layers of encoder and decoder together."""
     return source.layers + int(source.arch.get("num_decoder_layers") or 0)
 
 

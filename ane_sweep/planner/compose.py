@@ -1,7 +1,7 @@
-"""Composition of words and option files into plain values. The only module that imports Hydra and OmegaConf.
+"""Composition of words and option files into plain values. Only this module imports Hydra and OmegaConf.
 
-They raise errors in a user's words or files as ValueError, TypeError, RecursionError, AssertionError and more:
-`understood` is the one place where those become a sentence.
+For errors in a user's words or files these raise ValueError, TypeError, RecursionError, AssertionError and more; only
+`as_config_error` converts them to a sentence.
 """
 
 import io
@@ -52,7 +52,7 @@ MOST_LISTED = 2000  # values in brackets in one word: Hydra's parser takes the s
 
 @contextmanager
 def as_config_error(what: str) -> Iterator[None]:
-    """Any error of foreign code that reads a user's words or files becomes a ConfigError about `what`."""
+    """Raise a ConfigError about `what` for any error of other packages' code that reads a user's words or files."""
     try:
         yield
     except ConfigError:
@@ -64,7 +64,7 @@ def as_config_error(what: str) -> Iterator[None]:
 
 @contextmanager
 def isolate_hydra() -> Iterator[None]:
-    """Restore the caller's own Hydra, as of a notebook, at the end of this context; only one thread composes at a time."""
+    """Restore the caller's own Hydra (of a notebook, for example) when this context ends; only one thread composes at a time."""
     with _ALONE:
         theirs = GlobalHydra.instance().hydra
         try:
@@ -74,7 +74,7 @@ def isolate_hydra() -> Iterator[None]:
 
 
 class OptionFiles(FileConfigSource):
-    """Hydra's reader of folders, with a look at each file before it is built. A config.yaml of a user's folder is another's."""
+    """Hydra's reader of folders, which checks each file before building it. It ignores a config.yaml in a user's folder."""
 
     def is_config(self, config_path: str) -> bool:
         mine = self.provider != "command-line" or "/" in config_path
@@ -112,7 +112,7 @@ def _name(config_path: str) -> str:
 
 
 def _group(config_path: str) -> str | None:
-    """Return the group of an option that may be computed or a row of a file; None for others (sweeps, config.yaml)."""
+    """Return the group of an option that may be computed or be a row of a file; None for others (sweeps, config.yaml)."""
     group, slash, _ = config_path.partition("/")
     return group if slash and group in options.GROUPS else None
 
@@ -122,7 +122,7 @@ def _result(source: ConfigSource, option: dict[str, object]) -> ConfigResult:
 
 
 class Computed(ConfigSource):
-    """Options that no file holds: a precision whose name says all of it, a model whose checkpoint has a config.json."""
+    """Hydra's source of options without a file: a precision described by its name, or a model with a checkpoint's config.json."""
 
     @staticmethod
     def scheme() -> str:
@@ -147,7 +147,7 @@ class Computed(ConfigSource):
 
 
 class Composer:
-    """Hydra, asked for one configuration at a time."""
+    """A composer of one configuration at a time, by Hydra."""
 
     def __init__(self, config_dir: str | None = None):
         search_path = create_config_search_path(str(conf_dir()))
@@ -171,7 +171,7 @@ class Composer:
         self.composed: dict[tuple[str, ...], dict[str, object]] = {}  # a search repeats its options
 
     def options(self, group: str) -> list[str]:
-        """Return the names of a group's options, those in its folders too (sweep=notebooks/gpt2-family)."""
+        """Return the names of a group's options, including those in sub-folders (sweep=notebooks/gpt2-family)."""
         loader = self.hydra.config_loader
         plain = [name for name in loader.get_group_options(group) if not name.startswith("_")]
         folders = loader.get_group_options(group, results_filter=ObjectType.GROUP)
@@ -187,7 +187,7 @@ class Composer:
         return listed | {("precision", name) for name in computed}
 
     def refused(self, group: str, name: str) -> str | None:
-        """Return the reason why an option of another package cannot be used, or None. A user's own option always can."""
+        """Return the reason why an option of another package cannot be used, or None. The user's own options always can."""
         if (group, name) in self.own:
             return None
         owners = {conf_dir(): "ane-sweep", **plugins.folders()}
@@ -197,7 +197,7 @@ class Composer:
         return plugins.problem("precisions", name, ()) if group == "precision" else None
 
     def compose(self, overrides: list[str]) -> dict[str, object]:
-        """Return the configuration as plain values, interpolations kept. Raises ConfigError."""
+        """Return the configuration as plain values, with interpolations unresolved. Raises ConfigError."""
         if (known := self.composed.get(tuple(overrides))) is not None:
             return dict(known)
         with as_config_error(" ".join(overrides)[:200] or "conf/config.yaml"):
@@ -225,7 +225,7 @@ class Composer:
             return [unread.unknown_key(name)] if unread.lacking_key(error) else error.problems
 
     def values(self, override: Override) -> tuple[int, Iterable[object]]:
-        """Return (number, values in order) of an override with several. Raises ConfigError if they cannot be listed."""
+        """Return (number, values in order) of an override with several values. Raises ConfigError if they cannot be listed."""
         line, found = override.input_line, override._value
         if isinstance(found, Glob):
             if (group := override.key_or_group) not in unread.GROUPS:
@@ -258,7 +258,7 @@ def range_size(found: RangeSweep, line: str | None) -> int:
 
 
 def parse(lines: Iterable[str]) -> list[Override]:
-    """Parse overrides in Hydra's grammar. Raises ConfigError with every line that is malformed or has no reader here."""
+    """Parse overrides in Hydra's grammar. Raises ConfigError with every line that is malformed or unsupported here."""
     parser = OverridesParser.create()
     parsed, found = [], []
     for line in map(shorthand.expand_short_key, lines):
@@ -286,7 +286,7 @@ def parse(lines: Iterable[str]) -> list[Override]:
 
 
 def _parsed(parser: OverridesParser, line: str) -> Override:
-    """Return one parsed override. A plain path with letters that the grammar does not know (~, #, any but English ones) is text."""
+    """Return one parsed override. An unquoted path with characters outside the grammar (~, #, non-English letters) counts as text."""
     try:
         with as_config_error(line[:200]):
             return parser.parse_override(line)
@@ -299,7 +299,7 @@ def _parsed(parser: OverridesParser, line: str) -> Override:
 
 
 def as_text(value: object) -> str:
-    """Return a value as Hydra's grammar reads it."""
+    """Return a value as text in Hydra's grammar."""
     if isinstance(value, str):
         return QuotedString(value, Quote.single).with_quotes()
     if isinstance(value, list):
@@ -310,7 +310,7 @@ def as_text(value: object) -> str:
 
 
 def resolve(config: dict[str, object]) -> dict[str, object]:
-    """Return the configuration with its interpolations followed. Raises ConfigError."""
+    """Return the configuration with its interpolations resolved. Raises ConfigError."""
     if (plain := shorthand.follow(config)) is not None:
         return plain
     with as_config_error("an interpolation ${...}"):
@@ -323,7 +323,7 @@ def _to_plain(config: Container, resolve: bool = False) -> dict[str, object]:
 
 
 def pass_to_hydra(args: list[str]) -> bool:
-    """Let Hydra answer its own questions (--cfg, --info ...), with our order of options; return True when it did."""
+    """Let Hydra answer its own flags (--cfg, --info ...), with our order of options; return True if it did."""
     if not any(arg.split("=")[0] in HYDRA_FLAGS for arg in args):
         return False
     if "-m" in args or "--multirun" in args:

@@ -1,8 +1,8 @@
-"""From the command line to cells: words are read here, options composed by Hydra (compose.py), the product taken in
-plain Python (matrix.py).
+"""The way from the command line to cells: this module reads words, Hydra composes options (compose.py), and plain
+Python makes the product (matrix.py).
 
-Hydra composes every option once. Composing each cell through it costs some 40 ms a cell; a thousand cells would take
-longer to plan than a small one takes to run.
+Hydra composes every option only once. Composing each cell with it would take some 40 ms per cell, and a thousand cells
+longer to plan than a small one to run.
 """
 
 import itertools
@@ -20,9 +20,9 @@ _SHOWN = 100  # values of an axis that are looked at one by one where something 
 
 
 def load(args: list[str], leave: Collection[str] | None = None) -> Request:
-    """Parse, compose, expand and check. Raises ConfigError with every problem found, before anything runs.
+    """Parse, compose, expand and check a request. Raises ConfigError with every problem found, before anything runs.
 
-    leave   as of `axes_of`
+    leave   see `axes_of`
     """
     given = help.grammar().read(args)
     composer = Composer(given.config_dir)
@@ -71,7 +71,8 @@ def axes_of(
 ) -> tuple[dict[str, object], list[Axis]]:
     """Return (the first configuration, the axes). Raises ConfigError.
 
-    leave   keys of a kept matrix, and all its text values, that the caller expands (free.py); None: there are none
+    leave   keys of a saved matrix (+sweep=NAME), and all its text values, that the caller expands (free.py); None:
+            there are none
     """
     axes = [_command_line_axis(o, composer) for o in swept]
     firsts = [f"{_sign(o)}{axis.keys[0]}={compose.as_text(axis.first[0])}" for o, axis in zip(swept, axes)]
@@ -87,7 +88,7 @@ def axes_of(
 
 
 def _problems_of_words(composer: Composer, fixed: list[str], firsts: list[str], axes: list[Axis]) -> list[str]:
-    """Return the problems of each word on its own; of a list, those of its first value and its unknown options."""
+    """Return the problems of each word by itself; for a list, those of its first value and its unknown options."""
     lines = [*fixed, *firsts]
     words = [(line, one, one.key_or_group) for line, one in zip(lines, compose.parse(lines)) if not one.is_delete()]
     options = [line for line, one, key in words if key in schema.GROUP_KEYS and one.value() in composer.options(key)]
@@ -104,8 +105,9 @@ def _problems_of_words(composer: Composer, fixed: list[str], firsts: list[str], 
 
 
 def _union(requests: list[Request], kept: list[str]) -> Request:
-    """Merge several kept matrices: their cells, each once, predicted for the chips of all. Raises ConfigError if their
-    settings differ."""
+    """Merge several saved matrices: all different cells, with predictions for the chips of all. Raises ConfigError if
+    their settings differ.
+    """
     chips = list(dict.fromkeys(chip for request in requests for chip in request.settings.chips))
     requests = [replace(request, settings=replace(request.settings, chips=chips)) for request in requests]
     first = requests[0]

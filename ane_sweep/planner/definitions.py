@@ -1,7 +1,7 @@
-"""The definition that model.path names, checked by reading its file: nothing of it is run.
+"""A check of the definition that model.path names, by reading its file: none of its code is run.
 
-Only what is certain is refused. A definition that cannot be told by reading (decorated, assigned, imported from elsewhere) passes,
-and the worker, which builds the module, says what is wrong with it.
+Only certain errors are refused. A definition that cannot be understood by reading (decorated, assigned, imported from
+elsewhere) passes; the worker, which builds the module, then reports its errors.
 """
 
 import ast
@@ -21,7 +21,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Scope:
-    """A file as it was read, and the folders that its absolute imports are looked for in."""
+    """The content of a file, and the folders in which its absolute imports are searched."""
 
     path: Path
     roots: Sequence[Path]
@@ -29,9 +29,10 @@ class Scope:
 
 
 def check(path: str, file: Path | None, kwargs: Mapping[str, object], inputs: Mapping[str, object] | None) -> None:
-    """Raise ConfigError if what `path` names is not there, gives no module, or cannot take its arguments or inputs.
+    """Raise ConfigError if `path` names no definition, one that gives no module, or one that cannot take its arguments
+    or inputs.
 
-    path    FILE.py:NAME or PACKAGE.MODULE:NAME; `file` is the former's
+    path    FILE.py:NAME or PACKAGE.MODULE:NAME; `file` is the path of FILE.py
     """
     place, _, name = path.rpartition(":")
     roots = [*([file.parent] if file else []), Path.cwd()]
@@ -69,7 +70,7 @@ def _module_file(name: str, roots: Sequence[Path]) -> Path | None:
 
 
 def _definition(scope: Scope, name: str, deep: int = 0) -> tuple[Scope, ast.AST] | None:
-    """Return the scope and node that define a name, or None if reading cannot tell. Raises ConfigError for an unknown name."""
+    """Return the scope and node that define a name, or None if reading cannot find them. Raises ConfigError for an unknown name."""
     named: dict[str, list[ast.AST]] = {}
     stars: list[ast.ImportFrom] = []
     for statement in _statements(scope.tree.body):
@@ -188,7 +189,7 @@ def _bases(scope: Scope, node: ast.ClassDef, deep: int = 0) -> Iterator[ast.Clas
 
 
 def _is_rooted(scope: Scope, node: ast.ClassDef) -> bool:
-    """Return True if all bases of a class stand in this file, or are object."""
+    """Return True if all bases of a class are defined in this file, or are object."""
     for base in node.bases:
         if not isinstance(base, ast.Name):
             return False
@@ -199,7 +200,7 @@ def _is_rooted(scope: Scope, node: ast.ClassDef) -> bool:
 
 
 def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a function, without those of functions and classes in it."""
+    """Return the nodes of a function, without those of nested functions and classes."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
@@ -207,7 +208,7 @@ def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_class(scope: Scope, node: ast.AST | None) -> bool:
-    """Return True if an expression names a class of a readable file, or of torch.nn as `nn`, whose instances are no tuples."""
+    """Return True if an expression names a class (of a readable file, or of torch.nn as `nn`) whose instances are not tuples."""
     if isinstance(node, ast.Name):
         found = _definition(scope, node.id, deep=1)
         return found is not None and isinstance(found[1], ast.ClassDef) and not _method(found[1], "__new__")
@@ -227,7 +228,7 @@ def _taking(forward: Function | None) -> str:
 
 
 def _signature(function: Function, own: int) -> tuple[list[str], set[str]]:
-    """Return the parameters' names, and those without a default; a method's without self."""
+    """Return (the parameters' names, those without a default); for a method without self."""
     given = function.args
     by_place = [one.arg for one in [*given.posonlyargs, *given.args]]
     needed = set(by_place[own : len(by_place) - len(given.defaults)])

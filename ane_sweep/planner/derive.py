@@ -1,4 +1,4 @@
-"""Fields of a model's or a precision's option that follow from its others, so that no file has to state them."""
+"""The fields of a model's or a precision's option that its other fields determine, so that files need not repeat them."""
 
 from collections.abc import Mapping
 
@@ -14,9 +14,9 @@ _CLOSE_DB = 50  # less than fp16 storage explains: something in the program lose
 
 
 def complete(group: str, name: str, option: Option) -> Option:
-    """Return an option with its derived fields; what it states itself stays.
+    """Return an option completed by its derived fields; fields in the option itself stay.
 
-    An option that starts from others (`defaults`) has their fields, and stays as it is written.
+    An option that builds on others (`defaults`) has their fields and stays unchanged.
     Raises ConfigError for an architecture from which nothing can be derived.
     """
     if "defaults" in option or set(_ORDER[group]) <= set(option):
@@ -42,7 +42,7 @@ _ORDER = {
 
 
 def longest_input(arch: Mapping[str, object], serves: Serves, task: str) -> int | None:
-    """Return the longest input that an architecture takes, or None if neither it nor its family says."""
+    """Return the longest input that an architecture takes, or None if neither it nor its family gives one."""
     stated = architecture.at(arch, serves.key(task, serves.longest)) if serves.longest else None
     positions = (
         stated if isinstance(stated, int) else serves.otherwise or sizing.patches(sizing.own(arch, serves, task))
@@ -89,7 +89,7 @@ def _model_fields(option: Option) -> Option:
 
 
 def _arch_keys(arch: Mapping[str, object], serves: Serves, task: str) -> dict[str, str | None]:
-    """Return the keys of an architecture that say its layers and its longest input."""
+    """Return the keys of an architecture that hold its number of layers and its longest input."""
     longest = serves.key(task, serves.longest) if serves.longest else None
     stated = longest is not None and isinstance(architecture.at(arch, longest), int) and not serves.reserved
     return {"layers": serves.key(task, serves.layers), "max_seq_len": longest if stated else None}

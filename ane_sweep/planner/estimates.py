@@ -30,8 +30,9 @@ SIMILAR = 2.0  # a record counts for work up to this many times larger or smalle
 
 
 def memory_bytes(stage: str, work: int, history: History, held: int | None = None) -> int:
-    """Return the expected peak of a task over `work` parameter bytes (fp32): the largest recorded peak of a similar task,
-    else the formula over the bytes that are `held` at once."""
+    """Return the expected peak of a task over `work` parameter bytes (fp32): the largest recorded peak of a similar
+    task, else the formula over the bytes that are `held` at once.
+    """
     peaks = [
         entry.peak_bytes * max(1.0, work / max(entry.work, 1))
         for entry in _similar(stage, work, history)
@@ -44,9 +45,9 @@ def memory_bytes(stage: str, work: int, history: History, held: int | None = Non
 def held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, object]) -> int:
     """Return the bytes of parameters (fp32) that a task holds at once.
 
-    That is all of them, but a conversion that grows from a few blocks holds those alone, and a reference of large weights one
-    layer: a block, or the parameters outside of all blocks. A user's own module and two lists of blocks (T5) count in full:
-    an upper bound.
+    Most tasks hold all of them. A conversion that grows from a few blocks holds only those, and a reference of large
+    weights one layer: a block, or the parameters outside all blocks. A user's own module and models with two lists of
+    blocks (T5) count in full, an upper bound.
     """
     if STAGES[stage].holds == "all" or cell.kind.length == "caller" or cell.kind.blocks == "several":
         return work
@@ -60,7 +61,7 @@ def held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, object]) ->
 
 
 def _blocks(cell: Cell, arch: Mapping[str, object]) -> tuple[int, float]:
-    """Return the number of blocks, and the share of all parameters that one block has."""
+    """Return the number of blocks, and one block's share of all parameters."""
     task, serves = cell.model_settings.task, families.serves(cell.family)
     if serves is None:
         keys = cell.model_settings.arch_keys
@@ -81,7 +82,7 @@ def seconds(stage: str, work: int, history: History) -> float | None:
 
 
 def disk_bytes(stage: str, cell: Cell, source: Source, seq_len: int) -> int:
-    """Bytes that a task will leave in the cache: weights of the recipe or in the compute dtype, or outputs in fp32."""
+    """Return the bytes that a task will add to the cache: weights by the recipe or the compute dtype, or outputs in fp32."""
     leaves, work, precision = STAGES[stage].leaves, source.parameter_bytes, cell.precision_settings
     if leaves == "outputs":
         keys = ("vocab_size",) if cell.kind.causal else ("hidden_size", "n_embd", "dim")

@@ -1,11 +1,11 @@
-"""Free values: what `best` may choose from without a list of cells, in Hydra's words for them.
+"""Free values: the values that `best` may choose from without a list of cells, in Hydra's notation.
 
     precision.weights.bits=interval(2.5,6)     any number from 2.5 to 6; int(interval(2,6)): any whole one
     seq_len=range(64,512,64)                   64, 128, ... below 512
     cuts=interval(0.2,0.8)                     shares of the weights, one for each cut that `chunks` makes; cuts=range(1,6): layers
     precision.overrides.PATTERN=range(2,8)     bits of the weights that match (precision.weights.overrides); or a list: 2,4,6
 
-A kept matrix has the same as text: `axes: {cuts: interval(0.2,0.8)}`. Each trial is words that a sweep understands.
+A saved matrix has the same as text: `axes: {cuts: interval(0.2,0.8)}`. Each trial becomes words that `sweep` accepts.
 """
 
 import math
@@ -25,7 +25,7 @@ _PROBED = 40  # values of a range that are looked at one by one before anything 
 
 
 def space(args: Sequence[str]) -> Space | None:
-    """Return the space of a search, or None if no word has free values. Raises ConfigError with every problem."""
+    """Return the space of a search, or None if all words are fixed. Raises ConfigError with every problem."""
     given = help.grammar().read([word for word in args if not _BITS.fullmatch(word)])
     overrides = compose.parse(given.overrides)
     free = {o.key_or_group: one for o in overrides if (one := _free(o._value, str(o.input_line)))}
@@ -75,7 +75,7 @@ def _free(value: object, line: str) -> Dimension | None:
 
 
 def _bits(pattern: str, word: str) -> list[tuple[str, Dimension]]:
-    """Of `precision.overrides.PATTERN=WORD`. Raises ConfigError."""
+    """Return the free bits in `precision.overrides.PATTERN=WORD`. Raises ConfigError."""
     line = f"{OVERRIDES}{pattern}={word}"
     if '"' in pattern or "\\" in pattern:
         raise ConfigError(f"{line}: a pattern of names has neither quotes nor backslashes")
@@ -94,7 +94,7 @@ def _bits(pattern: str, word: str) -> list[tuple[str, Dimension]]:
 
 
 def _preset(sweep: object, taken: set[str]) -> dict[str, Dimension]:
-    """Return the free values of a kept matrix. Raises ConfigError."""
+    """Return the free values of a saved matrix. Raises ConfigError."""
     axes = sweep.get("axes") if isinstance(sweep, dict) else None
     found: dict[str, Dimension] = {}
     for name, text in axes.items() if isinstance(axes, dict) else ():
@@ -122,7 +122,7 @@ def _chunks(free: Mapping[str, Dimension], listed: Sequence[Axis], base: Mapping
 
 
 def _cut(free: dict[str, Dimension], counts: Sequence[object]) -> dict[str, Dimension]:
-    """Return the dimensions with one place for each cut, if there are several cuts."""
+    """Return the free dimensions with one place for each cut, if there are several cuts."""
     if "cuts" not in free:
         return free
     if wrong := [one for one in counts if not isinstance(one, int)]:
@@ -136,7 +136,7 @@ def _cut(free: dict[str, Dimension], counts: Sequence[object]) -> dict[str, Dime
 
 
 def _probe(found: Space) -> None:
-    """Leave out what no cell may have. Raises ConfigError where nothing is left, or a cell can never be made."""
+    """Drop values that no cell may have. Raises ConfigError if none remain, or a cell can never be made."""
     seen: dict[str, tuple[object, ...]] = {}
     for name, one in found.free.items():
         kind = "cuts" if name.startswith("cuts.") else OVERRIDES if name.startswith(OVERRIDES) else name
@@ -148,7 +148,7 @@ def _probe(found: Space) -> None:
 
 
 def _possible(found: Space, name: str, one: Dimension) -> tuple[object, ...]:
-    """Return the values that every listed precision takes; an interval stays whole if its ends are possible."""
+    """Return the values that every listed precision accepts; an interval stays as it is if its ends are possible."""
     if isinstance(one, Between):
         drawn: list[int | float] = [one.low, one.high, one.low + (one.high - one.low) / math.e]
     else:
@@ -170,7 +170,7 @@ def _possible(found: Space, name: str, one: Dimension) -> tuple[object, ...]:
 
 
 def _problem(found: Space, name: str, at: int | float) -> str | None:
-    """Return the reason why a value is impossible with all other keys at their base values, or None."""
+    """Return the reason why a value is impossible while all other keys have their base values, or None."""
     firsts = {named(axis): 0 for axis in found.listed}
     choice = next((axis for axis in found.listed if "precision" in axis.keys), None)
     for row in range(len(list(choice.rows)) if choice else 1):

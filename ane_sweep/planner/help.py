@@ -1,4 +1,4 @@
-"""Help on each key, from the tables that also check a configuration. Imports nothing heavy."""
+"""Help on each key, from the same tables that check a configuration. Imports nothing heavy."""
 
 import argparse
 import json
@@ -65,7 +65,7 @@ def axes(config_dir: str | None = None) -> str:
 
 
 def under(group: str, config_dir: str | None = None) -> str:
-    """Return what the keys are for that begin with a group's name: of `latency` latency.samples and the others."""
+    """Return the help on the keys of a group: for `latency`, latency.samples and the others."""
     return "\n".join(_each([key for key in schema.KEYS if key.startswith(f"{group}.")], config_dir))
 
 
@@ -75,7 +75,7 @@ def describe_key(key: str, config_dir: str | None = None) -> str:
 
 
 def values(key: str, config_dir: str | None = None) -> list[str]:
-    """Return the choices of a key, if they can be listed; options of a group come from their folders."""
+    """Return the choices of a key if they can be listed; a group's options come from its folders."""
     if key in (*schema.GROUP_KEYS, "sweep"):
         return options.names([conf_dir(), *plugins.folders(), *own_folders(config_dir)], key)
     entry = schema.KEYS.get(key)
@@ -106,7 +106,7 @@ def _each(keys: Iterable[str], config_dir: str | None) -> list[str]:
 
 
 def defaults() -> dict[str, object]:
-    """Return dotted key -> its default; a group's option by the group's name."""
+    """Return {dotted key: default}; for a group, the name of its default option."""
     import yaml
 
     shipped = yaml.safe_load((conf_dir() / "config.yaml").read_text(encoding="utf-8"))
@@ -135,8 +135,9 @@ def _wrapped(text: str) -> list[str]:
 
 
 def own_folders(config_dir: str | None) -> list[Path]:
-    """The folder of a user's own options: that of --config-dir, else ./conf where it holds options and no config.yaml, which
-    says that it is another program's, or the shipped one of a checkout."""
+    """Return the folders of the user's own options: that of --config-dir, else ./conf if it contains options. A ./conf
+    with config.yaml is skipped: it belongs to another program, or is the shipped one of a checkout.
+    """
     if config_dir is not None:
         return [user_path(config_dir)]
     here = Path("conf")
@@ -145,7 +146,7 @@ def own_folders(config_dir: str | None) -> list[Path]:
 
 
 def own_notes(config_dir: str | None) -> list[str]:
-    """Return a note for a folder of options that no flag named."""
+    """Return a note if the folder of options was found without --config-dir."""
     found = [] if config_dir else own_folders(None)
     return [
         f"options of ./{folder} come before the shipped ones; --config-dir DIR takes another folder" for folder in found
@@ -153,7 +154,7 @@ def own_notes(config_dir: str | None) -> list[str]:
 
 
 def config_dir(args: list[str]) -> str | None:
-    """Return the last value of --config-dir among any words."""
+    """Return the last value of --config-dir in a list of words."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config-dir", "-cd", nargs="?")
     found: str | None = parser.parse_known_args(args)[0].config_dir

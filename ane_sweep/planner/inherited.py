@@ -1,4 +1,4 @@
-"""Settings that are taken from MLflow's own environment variables where no key of ours says them."""
+"""Settings from MLflow's own environment variables, used if the corresponding key is not set."""
 
 import os
 from dataclasses import replace
@@ -16,7 +16,7 @@ def tracking_uri() -> str | None:
 
 
 def complete_tracking(tracking: TrackingSettings) -> tuple[TrackingSettings, list[str]]:
-    """Return (the settings under `tracking`, completed; notes on the variables that they come from).
+    """Return (the settings under `tracking`, completed; notes on the variables used).
 
     A key wins over its variable, the variable over the default.
     """

@@ -1,4 +1,4 @@
-"""The product of the axes, in plain Python: every part of it is checked once, and how large it is, before it is made."""
+"""The product of the axes, in plain Python: its parts and its size are checked before it is made."""
 
 import itertools
 import json
@@ -30,8 +30,8 @@ class Request:
 class Axis:
     """One dimension of the product: several keys that move together (one key, unless paired), with as many values a row.
 
-    count   of the rows, which are not listed before that is known to be bearable
-    added   whether its keys need not be there before (+key=a,b)
+    count   number of rows, checked against a limit before they are listed
+    added   whether its keys may be new (+key=a,b)
     """
 
     keys: tuple[str, ...]
@@ -81,7 +81,7 @@ def too_many(asked: int, of_what: str, most: int) -> str:
 
 
 def _problems_of_values(axes: list[Axis], options: Options, base: dict[str, object]) -> list[str]:
-    """Return the problems of each value on its own; keys of a group are checked in each option when cells are made."""
+    """Return the problems of each value by itself; keys of a group are checked in each option when cells are made."""
     found: list[str] = []
     for axis in axes:
         for index, key in enumerate(axis.keys):
@@ -166,7 +166,7 @@ def _compose_options(axes: list[Axis], composer: Composer, fixed: list[str]) -> 
 
 
 def _option(composer: Composer, fixed: list[str], group: str, name: str) -> object:
-    """Compose an option of a group under the words of the command line. Raises ConfigError."""
+    """Compose an option of a group together with the words of the command line. Raises ConfigError."""
     try:
         return composer.compose([*fixed, f"{group}={compose.as_text(name)}"])[group]
     except ConfigError as error:
@@ -175,7 +175,7 @@ def _option(composer: Composer, fixed: list[str], group: str, name: str) -> obje
 
 
 class Groups:
-    """The model and the precision of each cell, put together once for all cells that choose alike."""
+    """The model and precision of each cell, composed once for all cells with the same choice."""
 
     def __init__(self, base: dict[str, object], options: Options, check: bool):
         self.base, self.options, self.check = {group: base[group] for group in schema.GROUP_KEYS}, options, check
@@ -190,7 +190,7 @@ class Groups:
         return self.made[mark]
 
     def _make(self, chosen: Mapping[str, object]) -> dict[str, object]:
-        """Options first, then keys in them, as Hydra does."""
+        """Return the chosen options with keys set inside them afterwards, in Hydra's order."""
         config = {**self.base, **{key: self.options[key, name] for key, name in chosen.items() if key in self.base}}
         for key, value in chosen.items():
             if key not in self.base:
@@ -201,7 +201,7 @@ class Groups:
 
 
 def _assign(config: dict[str, object], key: str, value: object) -> None:
-    """Set a dotted key; what lies on the way to it is copied, as other cells have it too."""
+    """Set a dotted key; mappings on the way are copied, because other cells share them."""
     *path, last = key.split(".")
     for part in path:
         below = config.get(part)
@@ -210,7 +210,7 @@ def _assign(config: dict[str, object], key: str, value: object) -> None:
 
 
 def _matches(rule: Mapping[str, object], assigned: Mapping[str, object], base: Mapping[str, object]) -> bool:
-    """Return True if a cell has one of the rule's values on every axis that an exclude rule names."""
+    """Return True if a cell matches an exclude rule on every axis that the rule names."""
 
     def value(key: str) -> object:
         if key in assigned:

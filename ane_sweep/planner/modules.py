@@ -1,4 +1,4 @@
-"""model=module: what a torch module of the user's own is made from, settled by reading files. None of its code is run here."""
+"""The sources of a user's torch module (model=module), determined by reading files. None of its code is run here."""
 
 import math
 import os
@@ -30,7 +30,7 @@ def resolve_checked(composed: Mapping[str, object], weights: str, seed: int, dig
 
 
 def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Path) -> Source:
-    """Raises ConfigError: no such file or module, a file of weights or samples that is not there."""
+    """Return the source of a module. Raises ConfigError for missing files: the module, its weights or its samples."""
     option = read_model(composed)
     place, name_in = _split(option)
     root = Path.cwd()
@@ -81,7 +81,7 @@ def _file(what: str, text: str) -> Path:
 
 
 def _weights(weights: str, seed: int, beside: dict[str, Path], digests: Path) -> tuple[str, str, str, int]:
-    """Return (kind, label, digest, bytes in fp32) of the weights; add their file to `beside`, the worker's files."""
+    """Return (kind, label, digest, bytes in fp32) of the weights; add their file to `beside`, the files for the worker."""
     if weights == "random":
         return "random", f"random:{seed}", f"random:{seed}", _GUESSED_BYTES
     if weights == "pretrained":

@@ -1,5 +1,6 @@
-"""Checks of a file of options before it is built: it is text, a mapping, of bounded size. A stranger's file may be deep,
-may hold itself through an anchor, or have aliases that stand for millions of values."""
+"""Checks of an option file before it is built: it must be text, a mapping, and of limited size. A file from elsewhere
+may be deep, contain itself through an anchor, or have aliases that stand for millions of values.
+"""
 
 from pathlib import Path
 
@@ -15,7 +16,7 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def check(path: Path) -> None:
-    """Check one file. Raises ConfigError with the problem, and its line where that is known."""
+    """Check one file. Raises ConfigError with the problem, and its line if known."""
     text = read(path)
     try:
         _check_depth(text)
@@ -31,7 +32,7 @@ def check(path: Path) -> None:
 
 
 def read(path: Path) -> str:
-    """Return a file of options as text. Raises ConfigError."""
+    """Return the text of an option file. Raises ConfigError."""
     try:
         return untrusted.read_file(path, MOST_BYTES).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -52,7 +53,7 @@ def problem(error: Exception) -> str:
 
 
 def _check_depth(text: str) -> None:
-    """Check the nesting by events, which need no recursion; building values would recurse."""
+    """Check the nesting through parser events, which need no recursion; building the values would recurse."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -64,7 +65,7 @@ def _check_depth(text: str) -> None:
 
 
 def _values(node: yaml.Node, known: dict[int, int], inside: set[int]) -> int:
-    """Return the number of values of a node with its aliases written out; each node is counted once."""
+    """Return the number of values in a node with its aliases expanded; each node is counted once."""
     if id(node) in inside:
         raise ValueError(f"it holds itself through an alias (line {node.start_mark.line + 1})")
     if id(node) not in known:

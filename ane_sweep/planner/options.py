@@ -1,7 +1,7 @@
 """Options of the groups model and precision: their names and contents.
 
-An option is a file of its own (NAME.yaml), a row of a file that holds several (`options: {NAME: {...}}`, each over what
-stands above them), or a precision whose name says all of it (p4_g16_scaled).
+An option is a file (NAME.yaml), a row of a file with several (`options: {NAME: {...}}`, each merged over the shared
+part above), or a precision fully described by its name (p4_g16_scaled).
 """
 
 import re
@@ -30,10 +30,10 @@ _ROW_NAME = re.compile(r"^  ([\w.-]+):", re.MULTILINE)
 
 
 def palette(name: str) -> Option | None:
-    """Return the precision that a name such as p3_g16_uniform_scaled says, or None for another name.
+    """Return the precision described by a name such as p3_g16_uniform_scaled, or None for another name.
 
-    p3 is a table of 2^3 values a weight, by k-means; _g16 a table for each 16 output channels; _uniform a table of evenly
-    spaced values; _scaled divides each channel by its largest magnitude first.
+    p3 is a table of 2^3 values a weight, by k-means; _g16 a table for each 16 output channels; _uniform a table of
+    evenly spaced values; _scaled divides each channel by its largest magnitude first.
     """
     if (parts := _PALETTE.fullmatch(name)) is None:
         return None
@@ -50,19 +50,19 @@ def palette(name: str) -> Option | None:
 
 
 def names(folders: Iterable[Path], group: str) -> list[str]:
-    """Return a group's options in their typed form, sorted; one in a sub-folder is `notebooks/gpt2-family`."""
+    """Return the names of a group's options, sorted; one in a sub-folder is `notebooks/gpt2-family`."""
     found = {f"{prefix}{name}" for folder in folders for prefix, name in _listed(folder / group)}
     computed = PALETTES if group == "precision" else ()
     return sorted({name for name in found if not name.startswith("_")}.union(computed))
 
 
 def names_in(folder: Path) -> set[str]:
-    """Return the options that lie in one folder, without those of its folders."""
+    """Return the options directly in one folder, without those of sub-folders."""
     return {name for path in folder.glob("*.yaml") if path.is_file() for name in row_names(path) or (path.stem,)}
 
 
 def row_names(path: Path) -> list[str]:
-    """Return the names of a file's rows, [] for a file that is one option; parses no YAML if the rows are laid out as ours."""
+    """Return the names of a file's rows, [] for a file that is one option. A file laid out like ours is not parsed as YAML."""
     try:
         text = untrusted.read_file(path, untrusted.MOST_JSON_BYTES).decode("utf-8") + "\n"
     except (OSError, ValueError):  # a pipe or a device named NAME.yaml, say: explained when somebody asks for it
@@ -74,7 +74,7 @@ def row_names(path: Path) -> list[str]:
 
 
 def rows(path: Path) -> dict[str, Option]:
-    """Return the options of a file that holds several, each over what they share; {} for a file that is one option."""
+    """Return the options of a file with several, each merged over the shared part; {} for a file that is one option."""
     try:
         return _rows(path, path.stat().st_mtime_ns, None)
     except (OSError, ConfigError):  # said when somebody asks for it
@@ -82,7 +82,7 @@ def rows(path: Path) -> dict[str, Option]:
 
 
 def file_of(folder: Path, name: str) -> Path | None:
-    """Return the file of a folder that holds an option, or None."""
+    """Return the file in a folder that contains an option, or None."""
     own = folder / f"{name}.yaml"
     if own.is_file() and not rows(own):
         return own
@@ -90,7 +90,7 @@ def file_of(folder: Path, name: str) -> Path | None:
 
 
 def row(path: Path, name: str, loader: Loader | None = None) -> Option:
-    """Return one option of a file that holds several. Raises ConfigError."""
+    """Return one option of a file with several. Raises ConfigError."""
     return deepcopy(_rows(path, path.stat().st_mtime_ns, loader)[name])
 
 
@@ -141,7 +141,7 @@ def _load(text: str, loader: Loader | None = None) -> Option:
 
 
 def _over(shared: Mapping[str, object], own: Mapping[str, object]) -> Option:
-    """Return an option over what it shares with others; mappings are merged key by key."""
+    """Return an option merged over the shared part; mappings are merged key by key."""
     both = {
         key: _over(below, value)
         for key, value in own.items()

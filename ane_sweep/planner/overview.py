@@ -28,7 +28,7 @@ def describe(
 ) -> str:
     """Return the plan as text. `is_cached` tells which tasks the store already holds.
 
-    memory   bytes that all lanes may use together, and what this host has
+    memory   bytes that all parallel tasks may use together, and this host's memory
     """
     lines = [count(len(plan.cells), "cell") + (f" over {', '.join(plan.axes)}" if plan.axes else "")]
     shared = Counter(key for chain in plan.chains.values() for key in chain)
@@ -59,7 +59,7 @@ def describe(
 
 
 def to_dict(plan: Plan, is_cached: Callable[[Task], bool]) -> dict[str, object]:
-    """Return the plan as JSON values. `seconds` of a task is its recorded time or None; their sum has guesses for those."""
+    """Return the plan as JSON values. A task's `seconds` is its recorded time or None; their sum uses guesses for missing ones."""
     todo = [task for task in plan.tasks.values() if task.unavailable is None and not is_cached(task)]
     users = Counter(key for chain in plan.chains.values() for key in chain)
     tasks = [
@@ -97,7 +97,7 @@ def _cost(todo: list[Task], free_bytes: int | None) -> str:
 
 
 def _too_large(todo: list[Task], budget: int, host: int) -> list[str]:
-    """Return a note on tasks that may need more memory than they may use or the host has; they run all the same."""
+    """Return a note on tasks that may need more memory than allowed or present; they run anyway."""
     over = [task for task in todo if task.memory_bytes > min(task.memory_limit(budget), host)]
     if not over:
         return []

@@ -1,4 +1,4 @@
-"""model=package: an ML Program of the user's own, resolved from its description without converting or running it."""
+"""model=package: a user's own ML Program, resolved from its description without converting or running it."""
 
 import zipfile
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _FIRST_OPSET = 6  # the specification version of iOS15; each target since has on
 
 
 def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Path) -> Source:
-    """Raises ConfigError: no such package, no ML Program, files of samples that are not there."""
+    """Return the source of a package. Raises ConfigError for a missing package, one without ML Program, or missing samples."""
     option = read_model(composed)
     name, text = option.name, option.path
     if not text:
@@ -53,7 +53,7 @@ def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Pa
 
 
 def described(path: Path, what: str) -> tuple[Model_pb2.Model, dict[str, object]]:
-    """Return (its protobuf, the facts that a plan needs). Raises ConfigError that names the way out."""
+    """Return (the package's protobuf message, the facts that a plan needs). Raises ConfigError with a remedy."""
     if compiled.is_compiled(path) and (reason := apple.no_coreml()):
         raise ConfigError(
             f"{what}: a compiled model is loaded by Core ML alone, which {reason}; give the .mlpackage that it was compiled "
@@ -136,7 +136,7 @@ def _as_it_is(cell: Cell, source: Source) -> str | None:
 
 
 def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
-    """Return the reason why a cell of a package is impossible, with the way out, or None."""
+    """Return the reason why a cell of a package is impossible, with a remedy, or None."""
     precision, compute = cell.precision_settings, source.arch["compute"]
     if RUNTIMES[runtime].needs != "program":
         return f"runtime={runtime} runs a torch module, and a package has none; use runtime=reference or coreml"

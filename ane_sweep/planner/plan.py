@@ -1,6 +1,6 @@
-"""From cells to tasks: a DAG in which cells that need the same thing share one task. Pure functions.
+"""The plan of cells as tasks: a DAG in which cells with equal needs share one task. Pure functions.
 
-What enters each task's key is the sharing: see `tasks.py`.
+Tasks with equal keys are shared; tasks.py decides what is part of a key.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,11 +29,11 @@ def make_plan(
 ) -> Plan:
     """Plan every cell. Raises ConfigError for unknown families and runtimes; impossible combinations are `refused`.
 
-    sources   cell key -> its settled weights
-    host      digest of the machine that will time; enters the keys of what depends on it
-    examples  cell key -> the file that it is scored on, where it asks for a score
-    places   of a fleet, what `machine` asks for -> where that is; None: this machine does all
-    predict_for  the chips to predict placement for; more of them cost no conversion and no timing
+    sources   cell key -> its resolved weights
+    host      digest of the machine that will time; part of the keys of tasks that depend on it
+    examples  cell key -> the file that it is scored on, if it requests a score
+    places   with a fleet, value of `machine` -> the place with that machine; None: this machine does everything
+    predict_for  the chips to predict placement for; further ones add no conversion and no timing
     """
     tools = {name: toolchain.get(name) for name in TOOLS}
     shared = Shared(axes, host, tools, list(predict_for), Costs(history or {}), examples or {})

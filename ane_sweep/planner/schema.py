@@ -1,4 +1,4 @@
-"""The keys of a configuration: types, choices, and what each is for. One table that checks, explains and completes."""
+"""The keys of a configuration: types, choices and purpose. One table checks, explains and completes them."""
 
 from collections.abc import Iterable, Mapping
 
@@ -176,7 +176,7 @@ SWEEP_KEYS = ("name", "description", "axes", "pairs", "exclude")
 
 
 def problems(config: Mapping[str, object]) -> list[str]:
-    """Return every key of a composed configuration that nothing reads, is missing, or has a wrong type or value."""
+    """Return a sentence for every key of a composed configuration that is unknown, missing, or has a wrong type or value."""
     rest = {key: value for key, value in config.items() if key not in (*GROUP_KEYS, "sweep")}
     found = [*problems_of_groups(config), *_problems_in(rest, KEYS, "")]
     sweep = config.get("sweep") or {}
@@ -190,7 +190,7 @@ def problems(config: Mapping[str, object]) -> list[str]:
 
 
 def problems_of_groups(config: Mapping[str, object]) -> list[str]:
-    """Return the problems of the groups alone."""
+    """Return the problems in the groups `model` and `precision` of a configuration."""
     model, precision = config.get("model"), config.get("precision")
     found = _problems_in(model, _keys_of_model(model), "model")
     if not found and isinstance(model, dict) and "path" not in model:
@@ -206,7 +206,7 @@ def problems_of_groups(config: Mapping[str, object]) -> list[str]:
 
 
 def _keys_of_model(option: object) -> dict[str, Key]:
-    """Return the keys of a model; one given by its path has the common keys, and those of GIVEN that it states."""
+    """Return the keys of a model option; a model given by its path has the common keys, and those of GIVEN that it sets."""
     stated = set(option) if isinstance(option, dict) else set()
     given = "path" in stated and "arch" not in stated
     left_out = {*_BUILT, *(GIVEN.keys() - stated)} if given else set(GIVEN)
@@ -229,7 +229,7 @@ def _problems_of_model(
 
 
 def sweep_problems(sweep: object) -> list[str]:
-    """Return the parts of a sweep option whose form is not axes: {key: values}, pairs: [{key: values}], exclude: [{key: value}]."""
+    """Return the malformed parts of a sweep option; the form is axes: {key: values}, pairs: [{key: values}], exclude: [{key: value}]."""
     if not isinstance(sweep, dict):
         return [f"sweep={abbreviate(sweep)}: expected axes, pairs or exclude"]
     axes, pairs, exclude = (sweep.get(name) or [] for name in ("axes", "pairs", "exclude"))

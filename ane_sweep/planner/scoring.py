@@ -1,4 +1,4 @@
-"""The files that cells are scored on (score=...), found and read before anything starts. Planner side."""
+"""The files that cells are scored on (score=...), found and read by the planner before anything starts."""
 
 import hashlib
 import os
@@ -19,7 +19,7 @@ Wanted = tuple[str, str, str | None]  # score, task, score_data
 
 
 def read_examples(cells: Iterable[Cell]) -> dict[str, Examples]:
-    """Cell key -> the file that it is scored on, each file read once. Raises ConfigError with what is wrong with any."""
+    """Return {cell key: the file that it is scored on}, with each file read once. Raises ConfigError for a faulty file."""
     found: dict[Wanted, Examples] = {}
     problems: list[str] = []
     kept: dict[str, Examples] = {}
@@ -38,7 +38,7 @@ def read_examples(cells: Iterable[Cell]) -> dict[str, Examples]:
 
 
 def refusal(cell: Cell, source: Source, known: Examples | None) -> str | None:
-    """Return the reason why a model cannot be scored on that file, with the way out, or None."""
+    """Return the reason why a model cannot be scored on that file, with a remedy, or None."""
     if known is None or cell.score == "none":
         return None
     if source.tokenizer is None:
@@ -65,7 +65,7 @@ def refusal(cell: Cell, source: Source, known: Examples | None) -> str | None:
 
 
 def params(cell: Cell, known: Examples) -> dict[str, object]:
-    """Return a task's parameters for the file, by its content."""
+    """Return the scoring parameters of a cell's tasks: the score, and the file's digest and form."""
     told: dict[str, object] = {"score": cell.score, "data": known.digest, "form": known.path.suffix, "rows": rows(cell)}
     if cell.kind.reads == "windows":
         told["stride"] = stride(cell)
@@ -81,7 +81,7 @@ def stride(cell: Cell) -> int:
 
 
 def _needed_file(cell: Cell) -> Wanted | None:
-    """Return (score, task, data) of a cell that reads a file, or None if it reads none or is refused anyway."""
+    """Return (score, task, data) of a cell that needs a file, or None if it needs none or is refused anyway."""
     if cell.score == "none" or (cell.score_data is None and cell.kind.sample is None):
         return None
     return cell.score, cell.model_settings.task, cell.score_data
@@ -117,7 +117,7 @@ def _enough(score: str, table: list[examples.Row], name: str) -> None:
 
 
 def _find_file(name: str) -> Path:
-    """Return the path of a file of this machine, or of a dataset on the hub. Raises ConfigError."""
+    """Return the path of a local file, or of a dataset from the hub. Raises ConfigError."""
     path = folders.user_path(name)
     if path.is_file():
         return path.resolve()

@@ -1,5 +1,5 @@
-"""Any checkpoint as a model: `model=ORG/NAME`, `model=ORG/NAME@REVISION`, `model=./FOLDER`. Its config.json names an
-architecture that a family here serves, and the option that conf/model/ would hold is read from it.
+"""Any checkpoint as a model: `model=ORG/NAME`, `model=ORG/NAME@REVISION`, `model=./FOLDER`. From its config.json, which
+must name an architecture that a family here serves, the option is made that conf/model/ would contain.
 """
 
 import re
@@ -24,14 +24,14 @@ _BLOCKS = 10**4
 
 
 def is_checkpoint(name: object) -> bool:
-    """Return True if the value of `model` has the form of a repository or a folder, not of a code file or package."""
+    """Return True if a value of `model` has the form of a repository or a folder, not of a code file or package."""
     if not isinstance(name, str) or not (is_folder(name) or _REPOSITORY.fullmatch(name)):
         return False
     return unread.suggest_words(name) is None
 
 
 def option(name: str) -> dict[str, object]:
-    """Return the option of model=NAME. Raises ConfigError without a config.json or a family that serves it."""
+    """Return the option for model=NAME. Raises ConfigError if it has no config.json or no family serves it."""
     path = _config(name)
     config = json_object(name, path)
     if nanogpt.is_config(config):
@@ -66,7 +66,7 @@ def _config(name: str) -> Path:
 
 
 def _match_family(name: str, config: Mapping[str, object]) -> tuple[str, Serves, str]:
-    """Return (family, its checkpoints, task). Raises ConfigError with the nearest family and the general way."""
+    """Return (family, its checkpoints, task). Raises ConfigError with the nearest family, and the way to add a model of another one."""
     kind, listed = config.get("model_type"), config.get("architectures")
     named = [str(one)[:80] for one in listed] if isinstance(listed, list) else []
     if config.get("quantization_config") is not None:
@@ -100,7 +100,7 @@ def _module_way(name: str) -> str:
 
 
 def _nearest(config: Mapping[str, object]) -> str | None:
-    """Return the family whose tiny option shares most keys with a config.json and whose name is most similar, or None."""
+    """Return the family with the most similar config.json and name (by its tiny option), or None."""
     found: dict[str, float] = {}
     tiny = [name for name in options.names([conf_dir()], "model") if name.startswith("tiny-")]
     for shipped in (read_model(options.shipped("model", name)) for name in tiny):
@@ -112,7 +112,7 @@ def _nearest(config: Mapping[str, object]) -> str | None:
 
 
 def _option(name: str, family: str, serves: Serves, task: str, arch: dict[str, object]) -> dict[str, object]:
-    """Return the option of a checkpoint, as conf/model/NAME.yaml would hold it."""
+    """Return the option for a checkpoint, as a file conf/model/NAME.yaml would contain it."""
     if found := architecture.problems(arch):
         raise ConfigError([f"model={name}: {problem}" for problem in found])
     layers_key, longest_key = serves.key(task, serves.layers), serves.longest and serves.key(task, serves.longest)

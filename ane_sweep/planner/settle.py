@@ -1,4 +1,4 @@
-"""Inputs of a plan beside its cells: every model's weights, the time of past tasks, and this host."""
+"""The inputs of a plan besides its cells: every model's weights, the durations of past tasks, and this host."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,9 +22,9 @@ GIVEN: dict[str, Callable[[Mapping[str, object], str, int, Path], Source]] = {
 
 
 def plan_for(request: Request, store: Store, out: Path, *, to_show: bool = False) -> Plan:
-    """Settle every model's weights, then plan. Raises ConfigError with every problem of every model.
+    """Resolve every model's weights, then plan. Raises ConfigError with every problem of every model.
 
-    to_show   the plan is only looked at: weights on a hub that is out of reach are planned as if it gave them
+    to_show   the plan is only shown: weights on an unreachable hub are planned as if available
     """
     alike = {cell.key: weights_identity(cell) for cell in request.cells}
     firsts: dict[tuple[object, ...], Cell] = {}
@@ -84,7 +84,7 @@ def _as_if_fetched(away: list[Away]) -> str:
 
 
 def _source(cell: Cell, digests: Path) -> Source:
-    """Raises ConfigError. `digests` remembers those of large files."""
+    """Return the weights of a cell's model. `digests` caches those of large files. Raises ConfigError."""
     if cell.model_settings.is_given:
         return GIVEN[cell.family](cell.model_options, cell.weights, cell.seed, digests)
     return checkpoints.resolve(
@@ -93,6 +93,6 @@ def _source(cell: Cell, digests: Path) -> Source:
 
 
 def weights_identity(cell: Cell) -> tuple[object, ...]:
-    """Cells alike in this have the same weights; an axis may reach into the architecture."""
+    """Return a key such that cells with equal keys have the same weights; an axis may change the architecture."""
     options = {name: value for name, value in cell.model_options.items() if name != "texts"}
     return cell.weights, cell.seed, cell.allow_pickle, canonical_json(options)

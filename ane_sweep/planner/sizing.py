@@ -1,4 +1,4 @@
-"""How many parameters an architecture has, from its config.json alone: within some percent, for plans made without weights."""
+"""Estimates of the number of parameters from a config.json alone, within some percent, for plans made without weights."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -13,7 +13,7 @@ _HEAD_WIDTH = ("head_dim", "d_kv")
 
 
 def estimate(arch: Mapping[str, object], serves: Serves, task: str) -> int:
-    """Return the parameters of tables, attention, feed-forward and the norms of blocks; biases are left out.
+    """Return the number of parameters of tables, attention, feed-forward and norms of blocks; biases are left out.
 
     `arch` follows the rules of architecture.py.
     """
@@ -48,7 +48,7 @@ def own(arch: Mapping[str, object], serves: Serves, task: str) -> Mapping[str, o
 
 
 def patches(arch: Mapping[str, object]) -> int:
-    """Positions that a picture becomes, the first one among them; of a net in stages, those of its last. 0 for texts."""
+    """Return the number of positions for a picture, including the class position; for a net in stages, in its last stage. 0 for texts."""
     (height, width), (down, across) = _pair(arch, "image_size"), _pair(arch, "patch_size")
     if not height or not down:
         return 0
@@ -75,7 +75,7 @@ def _pair(arch: Mapping[str, object], key: str) -> tuple[int, int]:
 
 
 def _ends(arch: Mapping[str, object], width: int) -> int:
-    """Return the parameters of the layers that read a picture or a spectrum, and of a head that is no table."""
+    """Return the parameters of the layers that read a picture or a spectrum, and of a separate head."""
     channels, bins = _size(arch, "num_channels") or 3, _size(arch, "num_mel_bins")
     down, across = _pair(arch, "patch_size")
     first = _sizes(arch, "hidden_sizes")[0] if "depths" in arch else width
@@ -86,7 +86,9 @@ def _ends(arch: Mapping[str, object], width: int) -> int:
 
 
 def _staged(arch: Mapping[str, object]) -> int:
-    """Blocks of a depthwise 7 x 7 convolution and a feed-forward, and between stages a convolution of 2 x 2."""
+    """Return the parameters of a net in stages: blocks of a 7 x 7 depthwise convolution and a feed-forward, 2 x 2
+    convolutions between stages.
+    """
     widths = _sizes(arch, "hidden_sizes")
     blocks = sum(depth * (8 * width + 49) * width for depth, width in zip(_sizes(arch, "depths"), widths))
     return blocks + sum(4 * narrow * wide for narrow, wide in pairwise(widths))

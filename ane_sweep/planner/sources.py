@@ -1,8 +1,8 @@
-"""Source files of a user's module, found by reading them: no code is imported.
+"""Source files of a user's module, found by reading import statements: no code is imported.
 
-From the file that is named along every import statement in it, wherever it stands, and on. What lies in the standard
-library, or where packages are installed, is not followed; installed packages are told by version. A file that is imported in
-another way (importlib, exec) is not seen here: the worker compares what it really imported (worker/models/_own.py).
+The search follows every import statement, recursively. The standard library and installed packages are not followed;
+installed packages count by version. Files that are imported in another way (importlib, exec) are missed here: the
+worker checks its actual imports (worker/models/_own.py).
 """
 
 import ast
@@ -25,9 +25,9 @@ MOST_FILES, MOST_BYTES = 5000, 10_000_000
 
 @dataclass
 class Sources:
-    """A module's closure: `files` name -> sha256, `packages` name -> version of installed ones.
+    """A module with its imports: `files` name -> sha256, `packages` name -> version of installed ones.
 
-    unread   files that are still to be read: name, path, and the package that its relative imports start from
+    unread   files still to read: name, path, and the package for relative imports
     """
 
     roots: Sequence[Path]
@@ -37,14 +37,14 @@ class Sources:
 
 
 def of_file(path: Path, roots: Sequence[Path]) -> Sources:
-    """Return a file and all that it imports. Raises ConfigError for more files than any model has, OSError."""
+    """Return a file with all its imports. Raises ConfigError for more files than any model has, OSError."""
     found = Sources(roots, unread=[(path.name, path, "")])
     _read_all(found)
     return found
 
 
 def of_module(name: str, roots: Sequence[Path]) -> Sources:
-    """Return the closure of a module that is named with dots. Raises ConfigError for an unknown one."""
+    """Return a module, given by its dotted name, with all its imports. Raises ConfigError for an unknown one."""
     found = Sources(roots)
     if not _enter(found, name):
         looked = ", ".join(str(root) for root in roots)
@@ -54,7 +54,7 @@ def of_module(name: str, roots: Sequence[Path]) -> Sources:
 
 
 def _enter(found: Sources, name: str) -> bool:
-    """Add the files of a module and of its packages by its full name; return False for an unknown one."""
+    """Add the files of a module and its parent packages by its full name; return False for an unknown one."""
     top, *rest = name.split(".")
     if top in sys.stdlib_module_names or top in ("ane_sweep", "__future__"):
         return True
@@ -80,7 +80,7 @@ def _enter(found: Sources, name: str) -> bool:
 
 
 def _read_all(found: Sources) -> None:
-    """Read the files that are noted, and those that they import, and so on: one after the other, however long the chain."""
+    """Read the noted files and the files that they import, iteratively, however long the chain."""
     while found.unread:
         name, path, package = found.unread.pop()
         if name not in found.files:
@@ -88,7 +88,7 @@ def _read_all(found: Sources) -> None:
 
 
 def _read(found: Sources, name: str, path: Path, package: str) -> None:
-    """Read a file of the user's, and note what it imports."""
+    """Read a file of the user and note its imports."""
     if len(found.files) >= MOST_FILES:
         raise ConfigError(f"model.path: it imports more than {MOST_FILES:,} files, by way of {path}")
     try:

@@ -1,4 +1,4 @@
-"""The space of a search: listed values, each taken one at a time, and free values."""
+"""The space of a search: listed values, which are tried one at a time, and free values."""
 
 import itertools
 import math
@@ -21,7 +21,7 @@ _DIGITS = 3  # of a number that is drawn
 
 @dataclass(frozen=True)
 class Choice:
-    """Values in a list; ordered: their distance means something."""
+    """Values in a list; `ordered` if the distance between values is meaningful."""
 
     values: tuple[object, ...]
     ordered: bool = False
@@ -56,9 +56,9 @@ Drawn = Mapping[str, int | float]
 class Space:
     """The space of a search: listed values, each taken one at a time, and free values.
 
-    words    flags; fixed: the words that say one thing; listed: the axes that are lists; free: by their names
+    words    flags; fixed: words with one value; listed: the axes with lists; free: free dimensions by name
     base     the configuration of the fixed words
-    notes    the parts that are left out; start: the first drawing of a search
+    notes    warnings about dropped parts; start: the first drawing of a search
     """
 
     words: list[str]
@@ -72,7 +72,7 @@ class Space:
 
     @property
     def dimensions(self) -> dict[str, Dimension]:
-        """Return each dimension; a list's is the positions of its rows."""
+        """Return each dimension by name; a list's values are the indices of its rows."""
         return {named(axis): Choice(tuple(axis.rows)) for axis in self.listed} | self.free
 
     def count(self) -> float:
@@ -80,7 +80,7 @@ class Space:
         return math.prod(len(one.values) if isinstance(one, Choice) else math.inf for one in self.dimensions.values())
 
     def all(self) -> Iterator[dict[str, int | float]]:
-        """Return all combinations of the dimensions that are choices."""
+        """Yield all combinations, if every dimension is a list."""
         sizes = [range(len(one.values)) for one in self.dimensions.values() if isinstance(one, Choice)]
         return (dict(zip(self.dimensions, row)) for row in itertools.product(*sizes))
 
@@ -91,14 +91,14 @@ class Space:
             yield dict(zip(map(named, self.listed), row)) | _apart(free, self.free)
 
     def any(self, chance: random.Random) -> dict[str, int | float]:
-        """Any drawing."""
+        """Return a random drawing."""
         return {
             name: chance.uniform(one.low, one.high) if isinstance(one, Between) else chance.randrange(len(one.values))
             for name, one in self.dimensions.items()
         }
 
     def values(self, drawn: Drawn) -> dict[str, object]:
-        """Return the value of each varying key of a drawing, as people read it."""
+        """Return the value of each varying key in a drawing, as text or number for people."""
         said: dict[str, object] = {}
         for axis in self.listed:
             said |= dict(zip(axis.keys, list(axis.rows)[int(drawn[named(axis)])]))
@@ -109,7 +109,7 @@ class Space:
         return said
 
     def assigned(self, drawn: Drawn) -> dict[str, object]:
-        """Key of a cell -> its value."""
+        """Return {key of a cell: its value} of a drawing."""
         values = self.values(drawn)
         bits = {name.removeprefix(OVERRIDES): one for name, one in values.items() if name.startswith(OVERRIDES)}
         own = {key: value for key, value in values.items() if not key.startswith((OVERRIDES, "cuts."))}
@@ -124,7 +124,7 @@ class Space:
         return expand(self.base, [Axis(tuple(assigned), 1, row, [row], added=True)], self.composer, self.fixed).cells[0]
 
     def trial(self, drawn: Drawn) -> list[str]:
-        """Return the command-line words of a sweep of this one cell."""
+        """Return the command-line words of a sweep with this one cell."""
         added = {RULES, *(key for axis in self.listed if axis.added for key in axis.keys)}
         said = self.assigned(drawn).items()
         return [
@@ -141,14 +141,14 @@ class Space:
 
     @property
     def axes(self) -> list[str]:
-        """Keys of a cell that vary."""
+        """Return the keys that vary between cells."""
         keys = [key for axis in self.listed for key in axis.keys]
         for name in self.free:
             keys.append(RULES if name.startswith(OVERRIDES) else re.sub(r"^cuts\.\d+$", "cuts", name))
         return list(dict.fromkeys(keys))
 
     def _cuts(self, values: Mapping[str, object]) -> list[float | str] | None:
-        """Return as many places as the cell has cuts, in order, or None for no cut; whole numbers are layers."""
+        """Return the places of a cell's cuts in order, or None for no cut; whole numbers are layers."""
         drawn = [value for name, value in values.items() if name.split(".")[0] == "cuts"]
         places = [value for value in drawn if isinstance(value, (float, str))]
         if isinstance(chunks := values.get("chunks"), int):
@@ -177,7 +177,7 @@ def _middle(one: Dimension) -> int | float:
 
 
 def _apart(middles: dict[str, int | float], free: Mapping[str, Dimension]) -> dict[str, int | float]:
-    """Several cuts at one place are none: they are spread."""
+    """Return the middles with several cuts spread apart, as cuts at the same place would be one cut."""
     cuts = [name for name in middles if name.startswith("cuts.")]
     for number, name in enumerate(cuts, 1):
         one, share = free[name], number / (len(cuts) + 1)

@@ -1,7 +1,7 @@
-"""A cell's tasks: which processes it needs, and what enters each one's key. What two tasks' keys agree on is shared.
+"""A cell's tasks: the processes that it needs, and the content of each task's key. Tasks with equal keys are shared.
 
-Each task is made by one call of `Chain.add`; its `params`, and the tasks it is built from, are all that enters its key,
-beside the digest of the stage's own code and the versions of the packages that do the work.
+Each task is made by one call of `Chain.add`. Its key consists of its `params`, its input tasks, the digest of the
+stage's code and the versions of the packages used.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ Params = dict[str, object]  # what enters a task's key
 
 
 class Costs:
-    """Estimates from one history, each asked for once: a thousand cells share a handful of sizes."""
+    """Estimates from one history, cached, as a thousand cells share a handful of sizes."""
 
     def __init__(self, history: estimates.History):
         self.memory_bytes = cache(lambda stage, work, held: estimates.memory_bytes(stage, work, history, held))
@@ -50,13 +50,13 @@ class Shared:
     place: Place | None = None
 
     def at(self, place: Place) -> "Shared":
-        """Return a copy for a cell that machines of a fleet measure."""
+        """Return a copy for a cell measured at a place of a fleet."""
         return replace(self, host=place.key, place=place)
 
 
 @dataclass
 class Chain:
-    """One cell's tasks, added in an order that respects their inputs."""
+    """One cell's tasks, each after the tasks that it reads."""
 
     cell: Cell
     source: Source
@@ -77,8 +77,8 @@ class Chain:
         more_of: str = "",
         beside: Mapping[str, Path] | None = None,
     ) -> Task:
-        """One more task, with `loaded` copies of the program at once. The role `checkpoint` falls back on the folder
-        that the weights are already in; `beside` are others of this disk, which params name by their content."""
+        """Add a task for `loaded` copies of the program and return it. The role `checkpoint` defaults to the folder with
+        the weights; `beside` are further local files, which params identify by content."""
         cell, source, costs, place = self.cell, self.source, self.shared.costs, self.shared.place
         declared, traits = STAGES[stage], RUNTIMES[self.runtime]
         its_own, plain = _entering(stage, traits.honours, tuple(checks.applicable(cell, self.shared.axes)))
@@ -121,7 +121,7 @@ class Chain:
 
 
 def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
-    """Return the cell's tasks in order, with the extra timings that evidence asks for."""
+    """Return the cell's tasks in order, including the additional timings for the verdict."""
     chain = Chain(cell, source, runtime, shared)
     fetched = chain.add("fetch", dict(source.fetch), {}) if source.fetch else None
     built = _built(cell, source)
@@ -149,7 +149,7 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
 
 
 def _built(cell: Cell, source: Source) -> Params:
-    """Return the parameters of every stage that builds the model in torch: model, weights, seq_len (some inputs fix it)."""
+    """Return the parameters of every stage that builds the model in torch: model, weights, seq_len (unless the inputs fix it)."""
     weights = {"kind": source.kind, "digest": source.digest, "allow_pickle": cell.allow_pickle}
     if source.kind in ("random", "own"):
         weights["seed"] = cell.seed
@@ -167,7 +167,7 @@ def _positions(cell: Cell, source: Source) -> int:
 
 
 def _folders(source: Source) -> dict[str, Path]:
-    """Return the parts of a model's weights that lie on this disk."""
+    """Return the files of a model's weights on this disk, by role."""
     return {**({"checkpoint": source.folder} if source.folder else {}), **source.beside}
 
 
@@ -210,8 +210,9 @@ def _add_program(chain: Chain, built: Params, fetched: Task | None, reference: T
 
 
 def _add_placement(chain: Chain, program: Task) -> Task | None:
-    """Add our prediction of the ops' places and Core ML's own plan; return the compilation. Compile and place ask Core ML
-    itself, whatever runtime then executes the program. A kind of program without one of these stages goes without."""
+    """Add our prediction of the ops' units and Core ML's own plan; return the compilation. Stages compile and place
+    call Core ML, whatever runtime executes the program; a kind of program without one of these stages skips it.
+    """
     cell, shared = chain.cell, chain.shared
     asked: Params = {"chips": shared.chips, "compute_units": cell.compute_units}
     if measured := calibrated.digest(shared.chips):  # what `ane-sweep calibrate` found on this machine
@@ -237,7 +238,7 @@ def _on_coreml(chain: Chain) -> Params:
 
 
 def _device(cell: Cell) -> Params:
-    """Return the device of Core ML's stages; an iPhone enters by the digest of its identity, as others give other figures."""
+    """Return the device of Core ML's stages; an iPhone is part of the key by the digest of its identity, as devices differ in speed."""
     if cell.device == "local":
         return {"device": "local"}
     (found,) = usb.connected()
@@ -247,7 +248,7 @@ def _device(cell: Cell) -> Params:
 def _add_figures(
     chain: Chain, built: Params, inputs: Mapping[str, Task | None], model: Params, examples: Task | None
 ) -> None:
-    """Add scores and timings. Units and numerics enter only the keys of a runtime that supports them."""
+    """Add scores and timings. Units and numerics are part of the keys only for runtimes that support them."""
     runtime, cell, traits = chain.runtime, chain.cell, RUNTIMES[chain.runtime]
     units = cell.compute_units if "compute_units" in traits.honours else None
     mode = checks.numerics(cell) if "numerics" in traits.honours else {}
@@ -284,9 +285,9 @@ def _add_figures(
 
 
 def _add_baselines(chain: Chain, params: Params, inputs: Mapping[str, Task | None]) -> None:
-    """Add the first round of the same program under the units that a verdict compares with.
+    """Add the first timing round of the same program on the other units, with which a verdict compares.
 
-    These tasks equal those of cells that ask for these units, so that they run once.
+    These tasks equal those of cells that request these units, so that they run only once.
     """
     if chain.cell.compute_units == "cpu_only":
         return
@@ -302,7 +303,7 @@ def _add_baselines(chain: Chain, params: Params, inputs: Mapping[str, Task | Non
 def _entering(
     stage: str, honours: tuple[str, ...], axes: tuple[str, ...]
 ) -> tuple[frozenset[str], Mapping[str, object]]:
-    """Return the varying axes that change a stage's own work, and the plain values of all that enter its params."""
+    """Return the varying axes that change a stage's own work, and the defaults of all axes in its params."""
     its, loads = STAGES[stage], STAGES[stage].runs_program
     kinds = {stage, *([LOADS] if loads else []), *([RUNS] if loads and not its.on_coreml else [])}
     idle = checks.idle(honours) if RUNS in kinds else ()
@@ -312,7 +313,7 @@ def _entering(
 
 
 def label(stage: str, cell: Cell, axes: Iterable[str]) -> str:
-    """Return a task's label, `convert gpt2 split_einsum fp16`: the stage, the model, and the varying axes that affect it."""
+    """Return a task's label, e.g. `convert gpt2 split_einsum fp16`: the stage, the model, and the varying axes that affect it."""
     named = [axis for axis in axes if axis != "model"]
     values = [
         str(cell.value(axis)) if axis in ("variant", "precision") else f"{axis}={format_value(cell.value(axis))}"

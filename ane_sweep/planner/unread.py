@@ -1,4 +1,4 @@
-"""Messages for unknown words: keys, options, and settings of Hydra's own."""
+"""Messages for unknown words: keys, options, and Hydra's own settings."""
 
 import re
 from pathlib import Path
@@ -32,7 +32,7 @@ def hydras(name: str) -> str:
 
 
 def lacking_key(error: ConfigError) -> str | None:
-    """Return the key that an override could not change because it does not exist, or None for another error."""
+    """Return the key that an override could not change because it does not exist; None for another error."""
     found = re.search(r"Could not override '([^']*)'", error.problems[0])
     return found[1] if found else None
 
@@ -65,7 +65,7 @@ def unknown_option(group: str, name: object, options: list[str]) -> str:
 
 
 def suggest_words(name: str) -> str | None:
-    """Return advice with the words for a model given by its path or from torchvision; None for any other name."""
+    """Return advice on how to request a model by its path or from torchvision; None for any other name."""
     place, colon, what = name.rpartition(":")
     if _TORCHVISION.fullmatch(name):
         return (

@@ -1,8 +1,7 @@
-"""The version of each stage: a digest of the code that decides its result, so that it cannot be forgotten.
+"""The version of each stage: a digest of the code that affects its result, so that it cannot be forgotten.
 
-That code is what the stage's module imports, wherever in it and whatever that imports in turn, with the modules of the
-task's own runtime, family, rewrites and program kind, which are found by name. What a module declares for others (STAGE, RUNTIME ...)
-does not count.
+That code consists of all recursive imports of the stage's module, and of the modules of the task's runtime, family,
+rewrites and program kind, found by name. Declarations (STAGE, RUNTIME ...) do not count.
 """
 
 import hashlib
@@ -55,7 +54,7 @@ def code_digest(
     program: str = DEFAULT,
     rewrites: tuple[str, ...] = (),
 ) -> str:
-    """Return the sha256 of the code that decides a stage's result, of this family, runtime, kind of program and rewrites."""
+    """Return the sha256 of the code that affects a stage's result, with this family, runtime, program kind and rewrites."""
     theirs = {
         path: f"{one.distribution} {one.version}/{name}"
         for one in (families.plugin_of(family) if family else None, RUNTIMES.plugin_of(runtime) if runtime else None)
@@ -79,7 +78,7 @@ def code_files(
     program: str = DEFAULT,
     rewrites: tuple[str, ...] = (),
 ) -> set[Path]:
-    """Return the files that count. A family's own does if the code builds models at all; of another package, all of its code."""
+    """Return the files that count. A family's module counts if the stage builds models; for a plug-in, all of its code."""
     left_out = {_file(name) for name in (*DECIDE_NOTHING, *ALL[stage].ignores)}
     started = [_file(f"ane_sweep.worker.stages.{stage}")]
     started += [_file(f"ane_sweep.worker.rewrites.{name}") for name in rewrites]
@@ -107,7 +106,7 @@ def _closure(files: Iterable[Path | None], left_out: set[Path | None]) -> set[Pa
 
 @cache
 def imported(path: Path) -> frozenset[Path]:
-    """Files of ours that a file imports, wherever in it."""
+    """Return the files of ours that a file imports anywhere."""
     names = set()
     for module, members, plain in _IMPORT.findall(path.read_text(encoding="utf-8", errors="replace")):
         base = module or plain

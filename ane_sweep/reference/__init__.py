@@ -13,7 +13,8 @@
 
     model.inputs, model.outputs, model.states    {name: features.Feature}: kind, dtype, shape, ranges, enumerated, default
     model.spec, path, function, functions        the Model message, its file, the function and the names of all functions
-    model.realised                               what really runs: {"runtime", "numerics", "threads", "compute_units": None}
+    model.realised                               the actual settings: {"runtime", "numerics", "threads",
+                                                 "compute_units": None}
     model.ops                                    mil.graph.Op of every op that is executed (constants are folded away)
     model.predict(inputs, state=None)            in: numpy arrays; images as PIL images or (H, W[, C]) arrays
                                                  out: arrays of the declared type (rank 0 as shape (1,)), images as PIL
@@ -21,14 +22,15 @@
     state = model.new_state()                    zeros; state.read(name), state.write(name, array)
     model.trace(inputs, watch, state=None)       predicts, and calls watch(op, {output name: array}) after every op
 
-Everything wrong with a file or an input is errors.PackageError (UnsupportedOp for an op that is not executed here), raised
-by `load` if it can be known before running; errors.ConfigError for an unknown mode, errors.Unavailable for a missing GPU.
+Everything wrong with a file or an input is errors.PackageError (UnsupportedOp for an op that is not executed here),
+raised by `load` if it can be known before running; errors.ConfigError for an unknown mode, errors.Unavailable for a
+missing GPU.
 
     pipeline, model                   loading; ML Programs; linear regressors and non-maximum suppression
     plan, layout, site, limits        a block compiled to a flat plan of steps; running it; the builders' view; size checks
     features                          values at the border: arrays, images, classes, flexible shapes
     numerics, ane, fixed_point, cuda  the modes; the known arithmetic of the Neural Engine (mil/effects.py); on a GPU
-    trace, matching                   watching values, the drift of each op, and values of different programs paired
+    trace, matching                   observing values, the drift of each op, and pairing values of different programs
     blocks, compressed, control, detection, elementwise, indexing, linear, normalise, recurrent, resize, sampling, shapes,
     slices                            the builders of the ops
 
@@ -37,10 +39,10 @@ Second: every value is contiguous and starts on a 64-byte boundary. Kernels choo
 and alignment; under this law the same op on the same numbers gives the same bits, however the program was cut into
 chunks.
 
-To add an op: write a function of tensors under `@kernel("name")` in the file of its kind, or, if more is to be prepared, one
-under `@op("name")` that gets a Site and returns a Step. If it needs
-something that is only known while the program runs (Site.static, Site.tensor ... of a computed value), it is built anew at
-each run with everything known: builders need no second form for flexible shapes.
+To add an op: write a function of tensors under `@kernel("name")` in the file of its kind, or, if it must prepare more,
+one under `@op("name")` that gets a Site and returns a Step. A builder that needs values computed while the program runs
+(by Site.static, Site.tensor ...) is called again at each run with all values known, so builders need no second form for
+flexible shapes.
 """
 
 from ane_sweep.reference.pipeline import load

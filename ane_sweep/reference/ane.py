@@ -39,7 +39,7 @@ def _is_half(site: Site) -> bool:
 
 
 def _change_result(step: Step, change: Callable[..., Tensor]) -> Step:
-    """Return the same step with its (first) result changed by `change(result, *arguments)`."""
+    """Return the step with its (first) result changed by `change(result, *arguments)`."""
 
     def run(*values: object) -> object:
         made = step.run(*values)
@@ -64,7 +64,7 @@ def _widen_operand(x: Tensor, effects: tuple[str, ...]) -> Tensor:
 
 
 def _round_to_half(y: Tensor, effects: tuple[str, ...]) -> Tensor:
-    """Round fp32 to fp16: halves to even, or away from zero."""
+    """Round fp32 to fp16; ties go to even, or away from zero with the effect."""
     if "half_away" not in effects:
         return y.half()
     bits = y.contiguous().view(torch.int32)
@@ -77,7 +77,7 @@ def _sum_to_half(pieces: Iterable[Tensor], effects: tuple[str, ...]) -> Tensor:
 
 
 def _read_weights(site: Site) -> tuple[Tensor, Tensor | None] | None:
-    """Return weight and bias (None if absent), or None if one of them is computed."""
+    """Return (weight, bias or None), or None if one of them is computed while the program runs."""
     weight, bias = site.tensor("weight"), site.tensor("bias")
     return None if weight is None or (site.has("bias") and bias is None) else (weight, bias)
 
@@ -145,7 +145,7 @@ def _conv_transpose(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
 
 
 def _einsum(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
-    """Multiply two values: axes of both and of the result are batches, axes of both alone are summed."""
+    """Return the step of an einsum of two values: axes of both and of the result are batches, axes of both alone are summed."""
     terms, _, result = site.static("equation").replace(" ", "").partition("->")
     first, _, second = terms.partition(",")
     if (
@@ -175,7 +175,7 @@ def _einsum(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
 
 
 def _attention(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
-    """Compute both products; scores and their softmax stay in fp32 between them, as nothing is known of these."""
+    """Return the step of attention; scores and softmax stay in fp32 between the products, as the hardware's rounding is unknown there."""
 
     def multiply(left: Tensor, right: Tensor) -> Tensor:
         left, right = _widen_operand(left, effects), _widen_operand(right, effects)
@@ -206,7 +206,7 @@ _KNOTS = 33
 
 
 def interpolate(x: Tensor, kind: str, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return the function of fp32 values by linear interpolation; beyond the knots the function itself."""
+    """Return a function of fp32 values approximated by linear interpolation between knots, and exact beyond them."""
     _, low, high = TABLES[kind]
     given = x.abs() if low == 0 else x
     knots = function(torch.linspace(low, high, _KNOTS, dtype=torch.float64)).float()

@@ -18,14 +18,14 @@ def _to_space(x: Tensor, r: int, split: tuple[int, ...], order: tuple[int, ...])
 
 @kernel("depth_to_space")
 def depth_to_space(x: Tensor, *, block_size: int) -> Tensor:
-    """Build (N, r r C, H, W) -> (N, C, H r, W r)."""
+    """Rearrange (N, r r C, H, W) to (N, C, H r, W r)."""
     r = block_size
     return _to_space(x, r, (r, r, x.shape[1] // (r * r)), (0, 3, 4, 1, 5, 2))
 
 
 @kernel("pixel_shuffle")
 def pixel_shuffle(x: Tensor, *, upscale_factor: int) -> Tensor:
-    """Build (N, C r r, H, W) -> (N, C, H r, W r)."""
+    """Rearrange (N, C r r, H, W) to (N, C, H r, W r)."""
     r = upscale_factor
     return _to_space(x, r, (x.shape[1] // (r * r), r, r), (0, 1, 4, 2, 5, 3))
 
@@ -48,13 +48,13 @@ def pixel_unshuffle(x: Tensor, *, downscale_factor: int) -> Tensor:
 
 @kernel("sliding_windows")
 def sliding_windows(x: Tensor, *, axis: int, size: int, stride: int = 1) -> Tensor:
-    """(.., L, ..) -> (.., windows, size, ..) along `axis`."""
+    """Return windows (.., windows, size, ..) of a tensor (.., L, ..) along `axis`."""
     return align(x.unfold(axis % x.ndim, size, stride).movedim(-1, axis % x.ndim + 1))
 
 
 @kernel("space_to_batch")
 def space_to_batch(x: Tensor, *, block_shape: list[int], paddings: list[list[int]]) -> Tensor:
-    """(N, C, H, W), padded, -> (N b0 b1, C, H / b0, W / b1); the place within a block varies slowest."""
+    """Rearrange (N, C, H, W), after padding, to (N b0 b1, C, H / b0, W / b1); the position within a block varies slowest."""
     (high, broad), (rows, columns) = block_shape, paddings
     x = F.pad(x, [*columns, *rows])
     n, c, h, w = x.shape
@@ -64,7 +64,7 @@ def space_to_batch(x: Tensor, *, block_shape: list[int], paddings: list[list[int
 
 @kernel("batch_to_space")
 def batch_to_space(x: Tensor, *, block_shape: list[int], crops: list[list[int]]) -> Tensor:
-    """Build the inverse of space_to_batch; `crops` cuts from the top, bottom, left and right afterwards."""
+    """Undo space_to_batch; `crops` then cuts from the top, bottom, left and right."""
     (high, broad), ((top, bottom), (left, right)) = block_shape, crops
     n, c, h, w = x.shape
     parts = x.view(high, broad, n // (high * broad), c, h, w).permute(2, 3, 4, 0, 5, 1)
@@ -79,7 +79,7 @@ _MEAN: tuple[Function, ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
 
 @op("avg_pool", "max_pool", "l2_pool")
 def pool(site: Site) -> Step:
-    """Pool over windows of x (N, C, *D) with one to three D."""
+    """Return the step of pooling over windows of x (N, C, *D) with one to three dimensions D."""
     kernel = site.static("kernel_sizes")
     strides = site.static("strides", [1] * len(kernel))
     padding = resolve_padding(site, kernel, strides, [1] * len(kernel))
@@ -109,7 +109,7 @@ def pool(site: Site) -> Step:
 
 
 def _find_overhang(x: Tensor, kernel: list[int], strides: list[int], sides: list[int]) -> list[int]:
-    """Return the sizes that `ceil_mode` adds behind each dimension.
+    """Return the sizes that `ceil_mode` adds at the end of each dimension.
 
     The last window must start inside the input or the left padding.
     """

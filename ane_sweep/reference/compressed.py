@@ -1,4 +1,4 @@
-"""Build the constexpr ops (compressed weights, made dense once at load), and quantize and dequantize of activations.
+"""Build the constexpr ops (compressed weights, decompressed once at load), and quantize and dequantize of activations.
 
 iOS16 forms pack bits into bytes and name the shape; iOS18 forms have unpacked indices and can be chained. Everything is
 computed as coremltools' own `decompress` does: in the type of the scale or the table.
@@ -16,7 +16,7 @@ MOST_ELEMENTS = 1 << 36
 
 
 def _unpack_bits(packed: Tensor, width: int, shape: list[int]) -> Tensor:
-    """Return numbers of `width` bits, packed lowest bits first across bytes, in a shape."""
+    """Unpack numbers of `width` bits, packed lowest bits first across bytes, into a shape."""
     count = math.prod(shape)
     if count > MOST_ELEMENTS or min(shape, default=1) < 0:
         raise ValueError(f"weights of shape {shape}")
@@ -35,7 +35,7 @@ def _unpack_bits(packed: Tensor, width: int, shape: list[int]) -> Tensor:
 def affine_dequantize(
     *, quantized_data: Tensor, zero_point: Tensor | None, scale: Tensor, axis: int, dtype: torch.dtype
 ) -> Tensor:
-    """Compute scale * (quantized_data - zero_point), both along `axis` if they are vectors."""
+    """Compute scale * (quantized_data - zero_point); scale and zero point are scalars, or vectors along `axis`."""
     return dequantize(quantized_data, scale=scale, zero_point=zero_point, axis=axis, dtype=dtype)
 
 
@@ -56,7 +56,7 @@ def dequantize(
 def quantize(
     input: Tensor, *, scale: Tensor, zero_point: Tensor | None, axis: int | None = None, dtype: torch.dtype
 ) -> Tensor:
-    """Compute clip(round(input / scale) + zero_point), halves to even."""
+    """Compute clip(round(input / scale) + zero_point); ties round to even."""
     steps = torch.round(widen(input) / _along_axis(scale, axis, input.ndim))
     if zero_point is not None:
         steps = steps + _along_axis(zero_point, axis, input.ndim)
@@ -80,7 +80,8 @@ def lut_to_dense(
 def look_up(indices: Tensor, lut: Tensor, axis: int | None) -> Tensor:
     """Return the values for indices of rank K from a table of rank K + 2: (groups by dimension..., entries, vector size).
 
-    Each dimension of `indices` is a multiple of that of the groups. Vectors are laid along `axis`.
+    Each dimension of `indices` is a multiple of the same dimension of the groups. The elements of a vector lie along
+    `axis`.
     """
     rank = indices.ndim
     if lut.ndim != rank + 2:
@@ -98,7 +99,7 @@ def look_up(indices: Tensor, lut: Tensor, axis: int | None) -> Tensor:
 
 
 def _scatter_by_mask(nonzero: Tensor, mask: Tensor) -> Tensor:
-    """Return values put where the mask is set, in order; zeros elsewhere."""
+    """Return an array with the values, in order, at the places where the mask is set, and zeros elsewhere."""
     places = mask.reshape(-1).bool()
     if int(places.sum()) != nonzero.numel():
         raise ValueError(f"{nonzero.numel()} values for {int(places.sum())} places of the mask")
@@ -121,7 +122,7 @@ def _repeat_blocks(values: Tensor, shape: torch.Size) -> Tensor:
 
 
 def _apply_shift_scale(data: Tensor, scale: Tensor, offset: Tensor | None) -> Tensor:
-    """Return scale * (data - offset), rounded to the scale's type after each of the two, as coremltools does."""
+    """Return scale * (data - offset), rounded to the scale's type after each of the two operations, as coremltools does."""
     if data.ndim != scale.ndim:
         raise ValueError(f"scales of rank {scale.ndim} for data of rank {data.ndim}")
     moved = data.to(scale.dtype)
@@ -139,7 +140,7 @@ def blockwise_shift_scale(*, data: Tensor, scale: Tensor, offset: Tensor | None)
 def lut_to_sparse(
     *, indices_mask: Tensor, indices_nonzero_data: Tensor, lut: Tensor, vector_axis: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return mask and values, for a constexpr_sparse_to_dense that follows."""
+    """Return (mask, looked-up values) for the constexpr_sparse_to_dense that follows."""
     dense = look_up(_scatter_by_mask(indices_nonzero_data, indices_mask), lut, vector_axis)
     is_vector = lut.shape[-1] != 1
     mask = indices_mask.repeat_interleave(lut.shape[-1], vector_axis) if is_vector else indices_mask
@@ -150,6 +151,6 @@ def lut_to_sparse(
 def sparse_blockwise_shift_scale(
     *, data_mask: Tensor, nonzero_data: Tensor, scale: Tensor, offset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return mask and values, for a constexpr_sparse_to_dense that follows."""
+    """Return (mask, scaled values) for the constexpr_sparse_to_dense that follows."""
     dense = _apply_shift_scale(_scatter_by_mask(nonzero_data, data_mask), scale, offset)
     return data_mask, align(dense[data_mask.bool()])

@@ -1,4 +1,4 @@
-"""Build control flow, lists, states and classifiers: the ops that are not a tensor going through a kernel."""
+"""Build control flow, lists, states and classifiers: the ops that are more than a kernel on tensors."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ _MOST_ITEMS = 1 << 24
 
 @dataclass
 class StateCell:
-    """The value that a state holds. Values are never changed in place: writing puts another tensor here."""
+    """The current value of a state. Tensors are never changed in place: a write replaces the tensor."""
 
     value: Tensor
 
@@ -28,7 +28,7 @@ def read_state(input: StateCell) -> Tensor:
 
 @kernel("write_state", is_pure=False)
 def write_state(input: StateCell, data: Tensor) -> tuple[()]:
-    """Write a state; makes no value. `coreml_update_state` of the builder is written as this and a read_state."""
+    """Write a state and return no value. `coreml_update_state` of coremltools' builder becomes this op and a read_state."""
     if data.shape != input.value.shape:
         raise ValueError(f"a state of shape {list(input.value.shape)} was given {list(data.shape)}")
     input.value = data.to(input.value.dtype)
@@ -37,7 +37,7 @@ def write_state(input: StateCell, data: Tensor) -> tuple[()]:
 
 @kernel("coreml_update_state", is_pure=False)
 def update_state(state: StateCell, value: Tensor) -> Tensor:
-    """Write a state and return the written value: the builder's form, in one op."""
+    """Write a state and return the written value: the form of coremltools' builder, in one op."""
     state.value = value
     return value
 
@@ -60,14 +60,14 @@ def cond(site: Site) -> Step:
 
 
 def _run_listed(plan: NestedPlan, values: dict[str, object]) -> list[object]:
-    """Run a block and return its outputs in listed order: one name may stand twice."""
+    """Run a block and return its outputs in listed order; one name may be listed twice."""
     made = plan.run(values)
     return [made[name] for name in plan.listed]
 
 
 @op("while_loop")
 def while_loop(site: Site) -> Step:
-    """Run the second block again and again while the first gives true; both take the loop's variables."""
+    """Run the second block repeatedly while the first returns true; both take the loop's variables."""
     (test, body), variables = site.blocks, site.names("loop_vars")
     free, count = _collect_free_names(test, body), len(site.op.outputs)
 
@@ -85,7 +85,7 @@ def while_loop(site: Site) -> Step:
 
 @op("make_list")
 def make_list(site: Site) -> Step:
-    """Make a list of zeros if the shape of the elements is known, else of empty places."""
+    """Return the step that makes a list: of zeros if the elements' shape is known, else of empty places."""
     dtype = site.torch_dtype(site.static("dtype", "fp32"))
     shape: list[int | str] = site.listed("elem_shape") if site.has("elem_shape") else ["?"]
     if len(shape) == 1 and isinstance(shape[0], list):
@@ -108,7 +108,7 @@ def list_length(ls: Elements) -> Tensor:
 
 
 def _write_element(ls: Elements, index: int, value: Tensor) -> None:
-    """Put a value into the step's own list; beyond its end the list grows by zeros."""
+    """Write a value into the step's own list, which grows by zeros if the index is beyond its end."""
     if index < 0 or index > _MOST_ITEMS:
         raise IndexError(f"place {index} of a list")
     while index >= len(ls):
@@ -152,7 +152,7 @@ def list_scatter(ls: Elements, indices: Tensor, value: Tensor) -> Elements:
 
 @kernel("classify")
 def classify(probabilities: Tensor, *, classes: list[int | str]) -> tuple[int | str, dict[int | str, float]]:
-    """Return the most probable class (the first of equals), and the probabilities by class."""
+    """Return the most probable class (the first one if equal), and the probabilities by class."""
     labels = [int(label) if not isinstance(label, str) else label for label in classes]
     values = probabilities.float().reshape(-1).tolist()
     if len(values) != len(labels):

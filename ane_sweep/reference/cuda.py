@@ -1,6 +1,6 @@
-"""Compute on an NVIDIA GPU instead of the CPU: every tensor of a plan, constants included, lives there.
+"""Run on an NVIDIA GPU instead of the CPU: every tensor of a plan, constants included, is in GPU memory.
 
-Not yet run on a GPU: the tests take a pretended device, which refuses to mix with the CPU.
+Not yet run on a GPU: the tests use a simulated device that refuses CPU tensors.
 """
 
 from collections.abc import Callable

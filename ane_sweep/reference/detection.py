@@ -1,4 +1,4 @@
-"""Build non_maximum_suppression: boxes in the order of their scores, without those that overlap a better one."""
+"""Build non_maximum_suppression: boxes in order of score, without those that overlap a better box."""
 
 import math
 
@@ -12,9 +12,9 @@ from ane_sweep.reference.site import Site, Step, align, op, widen
 def non_maximum_suppression(site: Site) -> Step:
     """Build the op for boxes (N, B, 4) as centre x, centre y, width, height, and scores (N, B, K).
 
-    It gives boxes (N, max_boxes, 4), scores (N, max_boxes, K), places (N, max_boxes; -1 if empty) and counts (N); if no score
-    passes the threshold, the best box is kept. Since iOS17 there is no threshold and no count, and the dimension of the boxes
-    is the last one, in and out.
+    It returns boxes (N, max_boxes, 4), scores (N, max_boxes, K), places (N, max_boxes; -1 if empty) and counts (N); if
+    no score passes the threshold, the best box is kept. Since iOS17 there is no threshold and no count, and the
+    dimension of the boxes is the last one, in and out.
     """
     is_last = not site.has("score_threshold")
     limit, floor = float(site.static("iou_threshold")), float(site.static("score_threshold", -math.inf))
@@ -47,10 +47,10 @@ def non_maximum_suppression(site: Site) -> Step:
 
 
 def select_boxes(boxes: Tensor, scores: Tensor, limit: float, floor: float, by_class: bool) -> Tensor:
-    """Return the places of the boxes that stay, best score first.
+    """Return the indices of the boxes that are kept, best score first.
 
-    Dropped are boxes below `floor`, and those that overlap a better one (of the same class, if `by_class`) by more than `limit`.
-    boxes (B, 4) as centre x, centre y, width, height; scores (B, K).
+    A box is dropped if its score is below `floor`, or if it overlaps a better one (of the same class, if `by_class`) by
+    more than `limit`. boxes (B, 4) as centre x, centre y, width, height; scores (B, K).
     """
     best, classes = scores.max(-1)
     order = best.sort(descending=True, stable=True).indices

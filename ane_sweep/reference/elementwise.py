@@ -112,17 +112,17 @@ def parametric(site: Site) -> Step:
 
 @op("cast")
 def cast(site: Site) -> Step:
-    """Cast: floats become integers by cutting off the fraction; any number but 0 becomes True.
+    """Return the step of a cast: floats become integers by cutting off the fraction; any number but 0 becomes True.
 
-    uint16 is held in a wider type and does not wrap: coremltools casts indices to it that may be negative, and its
-    tests expect them back unchanged.
+    uint16 is stored in a wider type and does not wrap: coremltools casts indices to uint16 that may be negative, and
+    its tests expect them back unchanged.
     """
     dtype = site.torch_dtype(site.static("dtype"))
     return Step(lambda x: x.to(dtype), [site.name("x")])
 
 
 def exact_gelu(x: Tensor) -> Tensor:
-    """Return x / 2 * erfc(-x / sqrt 2), computed one precision up.
+    """Return x / 2 * erfc(-x / sqrt 2), computed in the next wider type.
 
     torch's fp16 kernel is up to 2 ulp off, and 1 + erf loses most of the result below -3.
     """
@@ -132,14 +132,14 @@ def exact_gelu(x: Tensor) -> Tensor:
 
 @cache
 def _gelu_of_every_half(device: torch.device) -> Tensor:
-    """Return exact_gelu of each fp16 number, in the order of their bits: a lookup takes a sixth of the time."""
+    """Return exact_gelu of every fp16 number, in the order of their bits: a lookup takes a sixth of the time."""
     bits = torch.arange(1 << 16, dtype=torch.int32, device=device).to(torch.int16)
     return exact_gelu(bits.view(torch.float16)).half()
 
 
 @kernel("gelu")
 def gelu(x: Tensor, *, mode: str = "EXACT", dtype: torch.dtype) -> Tensor:
-    """Return gelu; the exact one by lookup, but not if that would change the layout of x: a convolution after it costs more."""
+    """Return gelu. The exact one uses a lookup, unless that would change the layout of x: a convolution after it costs more."""
     if mode == "TANH_APPROXIMATION":
         return F.gelu(x, approximate="tanh")
     if mode != "EXACT":
@@ -151,7 +151,7 @@ def gelu(x: Tensor, *, mode: str = "EXACT", dtype: torch.dtype) -> Tensor:
 
 
 def _per_channel(parameter: Tensor, x: Tensor) -> Tensor:
-    """Return one number for each channel (dimension 1) in a shape that broadcasts along x."""
+    """Return one number per channel (dimension 1) in a shape that broadcasts with x."""
     return widen(parameter).reshape(-1, *[1] * (x.ndim - 2))
 
 

@@ -39,9 +39,9 @@ Shape = tuple[int, ...]
 class Feature:
     """One input, output or state. `kind`: array, image, int64, double, string or dictionary.
 
-    `shape` is the default one if the feature is flexible; then either `ranges` holds (lowest, highest) of every dimension (None:
-    no limit), or `enumerated` holds all shapes allowed. `color` is an image's layout: "L", "RGB", "BGR" or "F" (half-precision
-    grey). Images have the shape (1, channels, height, width).
+    `shape` is the default shape if the feature is flexible; then either `ranges` holds (lowest, highest) of every
+    dimension (None: no limit), or `enumerated` holds all shapes allowed. `color` is an image's layout: "L", "RGB",
+    "BGR" or "F" (half-precision grey). Images have the shape (1, channels, height, width).
     """
 
     name: str
@@ -78,9 +78,9 @@ class Feature:
 
 
 def describe(feature: Model_pb2.FeatureDescription, where: Path) -> Feature:
-    """Return the Feature of a FeatureDescription message.
+    """Convert a FeatureDescription message to a Feature.
 
-    Raises PackageError for kinds that no ML Program has, and for sizes that cannot be held.
+    Raises PackageError for kinds that no ML Program has, and for sizes that do not fit into memory.
     """
     made = _describe_known(feature, where)
     if any(size < 0 for size in made.shape) or math.prod(made.shape) * made.dtype.itemsize > limits.most_bytes():
@@ -129,7 +129,7 @@ def accept_inputs(
 ) -> dict[str, torch.Tensor]:
     """Return the inputs as tensors of the declared type. Raises one PackageError with every fault.
 
-    `types` are the types inside the program, if they are known: a scalar there is an array of one outside.
+    `types` are the types inside the program, if known: a scalar inside is an array of one element outside.
     """
     problems = [f"{name!r} is not an input" for name in inputs if name not in features]
     tensors: dict[str, torch.Tensor] = {}
@@ -157,7 +157,7 @@ def accept_inputs(
 
 
 def _to_array(value: object, want: Feature, strict: bool) -> np.ndarray | str:
-    """Return the array for a feature, or a sentence about its fault."""
+    """Convert a value to the array for a feature, or return a sentence about its fault."""
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:
@@ -174,14 +174,16 @@ def _to_array(value: object, want: Feature, strict: bool) -> np.ndarray | str:
 
 
 def may_cast(given: np.dtype, wanted: np.dtype, strict: bool) -> bool:
-    """Return True within a kind, and from integers and booleans to floats; fractions are cut off only if not `strict`."""
+    """Return True if a dtype may be cast: within a kind, and from integers and booleans to floats; floats become
+    integers only if not `strict`.
+    """
     if given.kind not in "biuf":
         return False
     return not strict or given.kind != "f" or wanted.kind == "f"
 
 
 def to_output(value: object, feature: Feature | None, declared: TensorType | None = None) -> Any:
-    """Return an output as a value that the caller owns: constants and inputs passed through are copied."""
+    """Return an output as a value that the caller owns; constants and inputs passed through are copied."""
     if not isinstance(value, torch.Tensor):
         return value
     if feature is not None and feature.kind == "image":
@@ -240,7 +242,7 @@ def accept_image(value: object, feature: Feature) -> np.ndarray | str:
 
 
 def to_image(tensor: torch.Tensor, feature: Feature) -> Image:
-    """Return a PIL image of a (1, channels, height, width) tensor.
+    """Convert a (1, channels, height, width) tensor to a PIL image.
 
     It is RGBA for colour, L for grey, F for half-precision grey. Raises PackageError without Pillow.
     """

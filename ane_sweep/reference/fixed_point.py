@@ -1,7 +1,7 @@
-"""Multiply and sum as the Neural Engine's accumulator is known to do, in pieces of RUN products (mil/effects.py).
+"""Multiply and sum in pieces of RUN products, as the Neural Engine's accumulator is known to do (mil/effects.py).
 
-Every product is a matrix product here: a convolution is one for each place of its kernel, a transposed convolution the same
-over an input with zeros between its values.
+Everything is computed by matrix products: a convolution is one product for each position in its kernel, and a
+transposed convolution is a convolution of an input with zeros between its values.
 """
 
 import functools
@@ -19,7 +19,7 @@ Multiply = Callable[[Tensor, Tensor], Tensor]
 
 
 def sum_saturating(pieces: Iterable[Tensor]) -> Tensor:
-    """Return the sum of partial sums as the accumulator makes it: infinite, with its sign, once it reaches LIMIT."""
+    """Return the sum of partial sums as the accumulator computes it: it becomes infinite once it reaches LIMIT."""
     total: Tensor | None = None
     stuck: Tensor | None = None
     for piece in pieces:
@@ -37,7 +37,7 @@ def sum_pieces(pieces: Iterable[Tensor], effects: tuple[str, ...]) -> Tensor:
 
 
 def run_length(effects: tuple[str, ...], count: int) -> int:
-    """Return the number of products between two looks at the accumulator, of `count` in all."""
+    """Return how many of `count` products are added before the accumulator is checked again."""
     return RUN if "accumulator" in effects else max(1, count)
 
 
@@ -55,8 +55,8 @@ def choose_multiply(effects: tuple[str, ...]) -> Multiply:
 def multiply_coarsely(left: Tensor, right: Tensor) -> Tensor:
     """Return a matrix product of fp16 numbers (held as fp32) with rounded products.
 
-    Every product is a multiple of GRAIN, halves away from zero, and 0 if the exponents of its operands add up to less than
-    GRAIN's.
+    Every product is rounded to a multiple of GRAIN, ties away from zero, and is 0 if the sum of its operands' exponents
+    is less than GRAIN's.
     """
     rows = left.shape[-2]
     at_once = max(1, _MOST_PRODUCTS // max(1, left.numel() // max(1, rows) * right.shape[-1]))
@@ -72,7 +72,7 @@ def multiply_coarsely(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _power_of_two(x: Tensor) -> Tensor:
-    """Return the power of two at or below each magnitude; infinity and NaN lose nothing."""
+    """Return the largest power of two up to each magnitude; infinity and NaN stay."""
     mantissa, exponent = torch.frexp(x)
     found = torch.ldexp(torch.where(mantissa == 0, 0.0, 0.5), exponent)
     return torch.where(x.isfinite(), found, torch.inf)
@@ -106,9 +106,9 @@ def convolve(
 
 
 def insert_zeros(x: Tensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Tensor:
-    """Return x with zeros between and around its values.
+    """Return x with zeros between and around its values, so that a transposed convolution becomes a convolution.
 
-    A convolution of it with the turned kernel is the transposed convolution.
+    The convolution must use the kernel rotated by 180 degrees.
     """
     lengths = [(length - 1) * stride + 1 for length, stride in zip(x.shape[2:], strides)]
     edges = [(size - 1) * dilation for size, dilation in zip(kernel, dilations)]

@@ -1,9 +1,8 @@
 """Build gathering, scattering and sorting. Negative indices count from the end; out of range is an error, never garbage.
 
-Since iOS17 negative indices are out of range as well: refused if `validate_indices` is on; if it is off, MIL leaves the
-result open. Then a gather still refuses them here; `scatter` leaves such updates out and the other scatters count on around
-the dimension, because coremltools' own tests have both succeed and the first give no wrapped result. Equal values keep the
-order of their places when sorted, where MIL leaves it open.
+Since iOS17 negative indices are out of range too: they are refused if `validate_indices` is on; if it is off, MIL does
+not define the result. Here a gather then still refuses them, `scatter` skips such updates, and the other scatters wrap
+around, because coremltools' own tests expect so. Sorting is stable, which MIL leaves open.
 """
 
 from collections.abc import Callable
@@ -15,9 +14,10 @@ from ane_sweep.reference.site import Site, Step, align, kernel, op, widen
 
 
 def _resolve_places(indices: Tensor, size: int, strict: bool | None) -> Tensor:
-    """Return int64 indices, negative ones counted from the end; out of range is refused, or wrapped if `strict` is False.
+    """Return int64 indices, negative ones counted from the end. An index out of range is refused, or wrapped if
+    `strict` is False.
 
-    `strict` is `validate_indices`, and None before iOS17, which has no such parameter.
+    `strict` is `validate_indices`, or None before iOS17, which lacks this parameter.
     """
     indices = indices.long()
     if strict is False and size:
@@ -31,7 +31,7 @@ def _resolve_places(indices: Tensor, size: int, strict: bool | None) -> Tensor:
 def gather(
     x: Tensor, indices: Tensor, *, axis: int = 0, batch_dims: int = 0, validate_indices: bool | None = None
 ) -> Tensor:
-    """Take slices of x along `axis`; the first `batch_dims` dimensions of x and indices go together."""
+    """Take slices of x along `axis`; the first `batch_dims` dimensions of x and indices correspond."""
     place = axis % x.ndim
     places = _resolve_places(indices, x.shape[place], validate_indices or None)
     if not batch_dims:
@@ -49,7 +49,7 @@ def gather_along_axis(x: Tensor, indices: Tensor, *, axis: int = 0, validate_ind
 
 @kernel("gather_nd")
 def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0, validate_indices: bool | None = None) -> Tensor:
-    """Gather: the last dimension of indices addresses the dimensions of x after the first `batch_dims`."""
+    """Gather elements: the last dimension of indices addresses the dimensions of x after the first `batch_dims`."""
     picks: list[Tensor] = []
     for dim in range(batch_dims):
         sizes = [x.shape[dim] if d == dim else 1 for d in range(indices.ndim - 1)]
@@ -68,7 +68,7 @@ _IN_PLACE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def _scatter(target: Tensor, picks: tuple[Tensor, ...], updates: Tensor, mode: str) -> None:
-    """Set target[picks] = mode(target[picks], updates), one after the other if a place is named twice."""
+    """Set target[picks] = mode(target[picks], updates), in order if a place occurs twice."""
     if mode in ("add", "sub"):
         target.index_put_(picks, updates if mode == "add" else -updates, accumulate=True)
     elif mode == "update":
@@ -84,7 +84,9 @@ def _scatter(target: Tensor, picks: tuple[Tensor, ...], updates: Tensor, mode: s
 
 @op("scatter", "scatter_along_axis", "scatter_nd")
 def scatter(site: Site) -> Step:
-    """Combine data at places that `indices` address with updates: along `axis` in slices, by element, or over several axes."""
+    """Return the step that combines data with updates at the places in `indices`: by slices along `axis`, by element,
+    or over several axes.
+    """
     kind, axis, mode, dtype = site.op.type, site.static("axis", 0), site.static("mode", "add"), site.dtype
     given = site.static("validate_indices", None)
     strict = None if given is None else bool(given)
@@ -117,7 +119,9 @@ def scatter(site: Site) -> Step:
 
 @op("topk")
 def topk(site: Site) -> Step:
-    """Return values, then (unless `return_indices` is off) their places; sorted also if `sort` is off, which is allowed."""
+    """Return the step that gives the largest values and (unless `return_indices` is off) their indices; sorted even if
+    `sort` is off, as MIL allows.
+    """
     k, axis, ascending = site.static("k", 1), site.static("axis", -1), site.static("ascending", False)
     both = site.static("return_indices", True)
     dtype = site.dtype_of(1) if both else torch.int32

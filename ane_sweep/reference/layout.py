@@ -1,6 +1,6 @@
-"""Lay a plan out flat and run it: one loop without a lookup by name.
+"""Lay a plan out as a flat list of steps and run it: one loop without lookups by name.
 
-Values live in one list; a step knows the places it reads, the places it fills, and which to empty afterwards.
+All values are in one list; a step knows the indices that it reads, that it fills, and that it empties afterwards.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class PlanSession:
 class ExecutionPlan:
     """A flat list of steps over one table of values.
 
-    `start` is the table before a run (constants filled in); `inputs` and `outputs` map names to places. Of a nested block,
-    `own` are the inputs that it declares, `free` those that it reads from around itself, and `listed` its outputs in order (one
-    name may stand twice).
+    `start` is the table before a run (constants filled in); `inputs` and `outputs` map names to places. For a nested
+    block, `own` are its declared inputs, `free` the outside values that it reads, and `listed` its outputs in order (a
+    name may occur twice).
     """
 
     session: PlanSession
@@ -55,7 +55,7 @@ class ExecutionPlan:
         return self.session.where
 
     def run(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Return outputs by name. `values` must hold every input with its declared type (more does not matter)."""
+        """Run all steps and return outputs by name. `values` must contain every input in its declared type; others are ignored."""
         if self.session.watch is not None:
             return self._run_watched(values)
         table = self.begin(values)
@@ -71,7 +71,7 @@ class ExecutionPlan:
 
     @torch.inference_mode()
     def advance(self, table: list[object], first: int, last: int) -> None:
-        """Run the steps from `first` to before `last`, in place; values that no later step reads are dropped on the way."""
+        """Run steps `first` to `last` (excluded) in place; values that no later step reads are dropped on the way."""
         done = first
         try:
             for function, reads, fills, frees in self.steps[first:last]:
@@ -104,7 +104,7 @@ class ExecutionPlan:
 
     @torch.inference_mode()
     def walk(self, values: Mapping[str, object]) -> Generator[StepResult, None, dict[str, object]]:
-        """Do the same run step by step: yield each step's result, and return the outputs."""
+        """Run the plan step by step: yield each step's result, and return the outputs at the end."""
         table = self.begin(values)
         for op, (function, reads, fills, frees) in zip(self.ops, self.steps):
             arguments = [table[place] for place in reads]
@@ -124,7 +124,7 @@ class ExecutionPlan:
 
 @dataclass(frozen=True)
 class StepResult:
-    """The result of one step of a walk: the values by name, the function that made them, and its arguments."""
+    """The result of one step of `ExecutionPlan.walk`: values by name, the function that made them, and its arguments."""
 
     op: Op
     values: dict[str, object]
@@ -133,7 +133,7 @@ class StepResult:
 
 
 def _as_tuple(made: object) -> tuple[object, ...]:
-    """Return the results of an op that makes several."""
+    """Return the results of an op with several outputs."""
     if not isinstance(made, tuple):
         raise TypeError("one result where several are declared")
     return made
@@ -143,7 +143,7 @@ FAILURES = (RuntimeError, IndexError, ValueError, TypeError, KeyError, Attribute
 
 
 def _explain_failure(error: Exception, where: str, op: Op) -> Exception:
-    """Return the error of a step with its op named; running out of memory stays a MemoryError."""
+    """Return a step's error with the op's name added; running out of memory stays a MemoryError."""
     if native_errors.is_out_of_memory(error):
         return MemoryError(f"{where}: {op}: {error}")
     return PackageError(f"{where}: {op} failed while it ran: {error}")
@@ -156,7 +156,7 @@ def lay_out(
     known: Mapping[str, object],
     built: list[tuple[Step, Op]],
 ) -> ExecutionPlan:
-    """Give every value a place. Raises PackageError for values that no op makes."""
+    """Give every value an index and return the plan. Raises PackageError for values that no op makes."""
     places: dict[str, int] = {}
     start: list[object] = []
 

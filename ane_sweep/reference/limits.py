@@ -1,4 +1,4 @@
-"""Check sizes and types that a program declares before anything is reserved for them."""
+"""Check the sizes and types that a program declares before memory is reserved for them."""
 
 import math
 import os
@@ -16,15 +16,16 @@ MOST_DIMENSIONS = 16
 
 
 def most_bytes() -> int:
-    """Return the bytes that one value may take: this process's memory by the kernel's limit (a task has one) or the host's."""
+    """Return the bytes that one value may take: the memory limit of this process (a task has one), or the host's memory."""
     held, host = resource.getrlimit(resource.RLIMIT_DATA)[0], os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return host if held == resource.RLIM_INFINITY else min(held, host)
 
 
 def check_sizes(block: MIL_pb2.Block, where: str) -> None:
-    """Refuse declared tensors that cannot be held, and those of types that are not executed here.
+    """Refuse declared tensors that are too large, and types that this runtime does not execute.
 
-    The former are damage, or an attempt to make the reader reserve them. Raises errors.PackageError, errors.UnsupportedOp.
+    Too large ones come from damage, or from an attack on the reader's memory. Raises errors.PackageError,
+    errors.UnsupportedOp.
     """
     graph.check_sizes(block, where)
     _check(block, where, most_bytes())
@@ -50,7 +51,7 @@ def _check(block: MIL_pb2.Block, where: str, most: int) -> None:
 
 
 def check_shape(shape: Sequence[int], dtype: torch.dtype, where: str) -> None:
-    """Refuse a value whose size is only known while the program runs, before it is made. Raises errors.PackageError."""
+    """Refuse a value that is too large and whose size becomes known only at run time, before it is made. Raises errors.PackageError."""
     size, most = math.prod(shape) * dtype.itemsize, most_bytes()
     if size > most:
         raise _too_large(where, shape, size, most)

@@ -1,7 +1,7 @@
 """Build the products with sums: linear, matmul, einsum, convolution, attention.
 
-If the device multiplies fp16 matrices with fp32 sums (site.half_accumulates_wide), that is used; otherwise weights are
-widened once at load and the result is rounded.
+If the device multiplies fp16 matrices with fp32 sums (site.half_accumulates_wide), weights stay fp16; otherwise they
+are widened once at load and the result is rounded.
 """
 
 import math
@@ -22,7 +22,7 @@ def _stays_half(*tensors: Tensor) -> bool:
 
 @op("linear")
 def linear(site: Site) -> Step:
-    """Compute y = x @ weight.T + bias; weight (out, in)."""
+    """Return the step of y = x @ weight.T + bias; weight (out, in)."""
     weight, bias = site.tensor("weight"), site.tensor("bias")
     if weight is None or (site.has("bias") and bias is None):
         names = [site.name(name) for name in ("x", "weight", "bias") if site.has(name)]
@@ -48,7 +48,7 @@ def _linear(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Callable
 
 @op("matmul")
 def matmul(site: Site) -> Step:
-    """Multiply the last two dimensions in batches, broadcast as numpy does; either side may be transposed first."""
+    """Return the step that multiplies the last two dimensions in batches, broadcast as in numpy; either side may be transposed first."""
     flip_x, flip_y = site.static("transpose_x", False), site.static("transpose_y", False)
     y, dtype = site.tensor("y"), site.dtype
     is_float = dtype.is_floating_point and y is not None and y.dtype.is_floating_point  # an integer x makes integers
@@ -70,7 +70,7 @@ def matmul(site: Site) -> Step:
 
 @op("einsum")
 def einsum(site: Site) -> Step:
-    """Run any equation; coremltools 9.0 only writes nchw,nwhu->nchu and chw,whu->chu (with any letters)."""
+    """Return the step of an einsum with any equation; coremltools 9.0 writes only nchw,nwhu->nchu and chw,whu->chu (with any letters)."""
     equation, dtype = site.static("equation"), site.dtype
     shape = site.known_shape
     if shape is not None and len(shape) == 4 and shape[2] == 1 and _is_head_product(equation):
@@ -91,7 +91,7 @@ def _is_head_product(equation: str) -> bool:
 
 
 def _one_head(x: Tensor, y: Tensor) -> Tensor:
-    """Multiply x (N,C,1,W) and y (N,W,1,U) to (N,C,1,U): a plain product, as the dimension of 1 moves nothing."""
+    """Multiply x (N,C,1,W) and y (N,W,1,U) to (N,C,1,U): a plain matrix product, as the dimension of 1 changes nothing."""
     left, right = x.squeeze(2), y.squeeze(2)
     if _stays_half(left, right):
         return (left @ right).unsqueeze(2)
@@ -100,7 +100,9 @@ def _one_head(x: Tensor, y: Tensor) -> Tensor:
 
 @op("conv")
 def conv(site: Site) -> Step:
-    """Convolve in 1, 2 or 3 D; x (N, C_in, *D), weight (C_out, C_in / groups, *K). pad: before and after each D."""
+    """Return the step of a convolution in 1, 2 or 3 D; x (N, C_in, *D), weight (C_out, C_in / groups, *K). pad: before
+    and after each D.
+    """
     return convolution(site, site.known_tensor("weight"), site.known_tensor("bias"))
 
 
@@ -164,7 +166,7 @@ def pad_spatial(x: Tensor, padding: list[int], value: float = 0.0) -> Tensor:
 
 
 def resolve_padding(site: Site, kernel: list[int], strides: list[int], dilations: list[int]) -> Padding:
-    """Return explicit padding, or a function of x for `same` (as much as makes the output ceil(in / stride) long)."""
+    """Return explicit padding, or for `same` a function of x that pads so that the output has length ceil(in / stride)."""
     kind = site.static("pad_type", "valid")
     if kind == "valid":
         return [0] * (2 * len(kernel))
@@ -186,7 +188,7 @@ def resolve_padding(site: Site, kernel: list[int], strides: list[int], dilations
 
 @op("conv_transpose")
 def conv_transpose(site: Site) -> Step:
-    """Convolve transposed; weight (C_in, C_out / groups, *K); `pad` is cut from the full result."""
+    """Return the step of a transposed convolution; weight (C_in, C_out / groups, *K); `pad` is cut from the full result."""
     weight, bias = site.known_tensor("weight"), site.known_tensor("bias")
     spatial, strides, dilations, groups = read_window(site, weight)
     weight, bias = widen(weight), None if bias is None else widen(bias).reshape(-1, *[1] * spatial)
@@ -197,14 +199,14 @@ def conv_transpose(site: Site) -> Step:
 
 
 def crop_transposed(site: Site, weight: Tensor, make_full: Callable[[Tensor], Tensor], bias: Tensor | None) -> Step:
-    """Return the step of a transposed convolution: `make_full` gives the full result, which is cut, and the bias added."""
+    """Return the step of a transposed convolution: `make_full` computes the full result, which is cut before the bias is added."""
     spatial, strides, dilations, _ = read_window(site, weight)
     dtype, kind = site.dtype, site.static("pad_type", "valid")
     custom = site.static("pad", [0] * (2 * spatial)) if kind == "custom" else [0] * (2 * spatial)
     wanted = site.static("output_shape", None)
 
     def cut(axis: int, length: int) -> tuple[int, int]:
-        """Return the start of the result in the full one of this length along a dimension, and its length."""
+        """Return (start, length) of the result within the full result of this length along a dimension."""
         before, after = custom[2 * axis], custom[2 * axis + 1]
         size = length - before - after
         if kind in ("same", "same_lower"):
@@ -232,7 +234,8 @@ def crop_transposed(site: Site, weight: Tensor, make_full: Callable[[Tensor], Te
 
 @op("conv_quantized")
 def conv_quantized(site: Site) -> Step:
-    """Convolve with uint8 weights: weight * quant_scale + quant_bias, or a table of 2 ** nbits values (lut).
+    """Return the step of a convolution with uint8 weights: weight * quant_scale + quant_bias, or a table of 2 ** nbits
+    values (lut).
 
     coremltools never writes this op into an ML Program; only its documentation describes it.
     """
@@ -248,7 +251,7 @@ def conv_quantized(site: Site) -> Step:
 
 @op("scaled_dot_product_attention")
 def attention(site: Site) -> Step:
-    """Compute softmax(query @ key.T / sqrt(E) + mask) @ value in fp32; a boolean mask marks the positions that take part."""
+    """Return the step of softmax(query @ key.T / sqrt(E) + mask) @ value in fp32; a boolean mask marks the positions to attend to."""
     names = [site.name(name) for name in ("query", "key", "value")]
     names += [site.name("attn_mask")] if site.has("attn_mask") else []
 
@@ -256,7 +259,7 @@ def attention(site: Site) -> Step:
 
 
 def make_attention(multiply: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
-    """Return attention as a function that uses this matrix product."""
+    """Return a function that computes attention with this matrix product."""
 
     def run(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
         scores = multiply(query, key.mT) / math.sqrt(query.shape[-1])

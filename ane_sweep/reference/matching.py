@@ -1,10 +1,10 @@
-"""Find which value of one program corresponds to which of another: by the ops around it, never by its name.
+"""Find the corresponding values of two programs by the ops around them, never by their names.
 
-Names of values are generated, and shift when a program is compressed or converted again. Values are traced from anchors
-given by name on both sides (inputs, outputs, states) and from weights that occur once in each program: from a value back
-to the values that its op reads, parameter by parameter, and from the values that an op reads on to those that it makes. A
-pair is two ops of one type with the same constants but for weights, of the same shape. The trace ends where programs differ,
-and a value that could correspond to several is left out.
+Names of values are generated, and shift when a program is compressed or converted again. The search starts at anchors
+with names on both sides (inputs, outputs, states) and at weights that occur once in each program. From a pair it goes
+back to the values that the ops read, parameter by parameter, and forward to the values that they make. Two ops pair if
+they have the same type, shapes and constants, weights aside. The search ends where programs differ, and leaves out a
+value that could correspond to several.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Weight = tuple[tuple[int | None, ...], bytes, bool]  # shape, some numbers in fp
 
 
 class ProgramSide:
-    """One program, as its executed ops: `source` looks through ops that only change how a number is held."""
+    """One program as its executed ops: `source` skips ops that only change how a number is stored."""
 
     def __init__(self, model: Model):
         self.ops: list[Op] = model.ops
@@ -83,7 +83,7 @@ class ProgramSide:
         return name not in self.maker and name not in self.inputs
 
     def signature(self, place: int) -> Signature:
-        """Return all that two ops must have in common to be one, but for the values that they read and their weights."""
+        """Return everything that two ops must have in common to pair, apart from the values that they read and their weights."""
         op = self.ops[place]
         given = [
             (
@@ -110,7 +110,7 @@ class ProgramSide:
         return tuple("float" if item in _FLOATS else item for item in exact)
 
     def _normalise_axes(self, op: Op, axes: tuple[int, ...]) -> tuple[int, ...]:
-        """Return axes counted from the first dimension: they may be given from either end."""
+        """Return axes counted from the first dimension; in the program they may count from either end."""
         kind = self.type_of((op.names("x") or op.names("values") or [""])[0])
         if kind is None:
             return axes
@@ -118,7 +118,7 @@ class ProgramSide:
         return tuple(axis + rank if axis < 0 else axis for axis in axes)
 
     def _constant(self, op: Op, parameter: str, index: int, name: str) -> MIL_pb2.Value | None:
-        """Return the Value message of a constant that is written down plainly; None if it was computed or compressed."""
+        """Return the Value message of an uncompressed constant, or None if it was computed or compressed."""
         if name in self.constants:
             return self.constants[name].proto.attributes["val"]
         if parameter in op.proto.inputs and index < len(op.proto.inputs[parameter].arguments):
@@ -127,7 +127,7 @@ class ProgramSide:
         return None
 
     def weights(self, place: int) -> dict[tuple[str, int], Weight]:
-        """Return marks by which the uncompressed numbers of an op are recognised, by (parameter, index)."""
+        """Return {(parameter, index): mark} of an op's uncompressed weights; equal weights have equal marks."""
         op = self.ops[place]
         weights: dict[tuple[str, int], Weight] = {}
         for parameter in op.inputs:
@@ -148,7 +148,7 @@ def _outline_block(block: MIL_pb2.Block) -> tuple[object, ...]:
 
 
 def find_writes(side: ProgramSide) -> dict[str, list[str]]:
-    """Return state -> the values that are written into it, in order."""
+    """Return {state: values written into it, in order}."""
     found: dict[str, list[str]] = defaultdict(list)
     for op in side.ops:
         if op.type == "write_state":
@@ -158,9 +158,9 @@ def find_writes(side: ProgramSide) -> dict[str, list[str]]:
 
 @dataclass
 class Matching:
-    """The pairs of values of two programs.
+    """The pairs of values between two programs.
 
-    `of` maps each of the candidate's values to the reference's. The candidate's other values have no counterpart, because the
+    `of` maps values of the candidate to values of the reference. Its other values have no counterpart, because the
     programs differ there (`alone`), or several (`ambiguous`).
     """
 
@@ -175,12 +175,12 @@ class Matching:
 
 
 def match_values(reference: Model, candidate: Model) -> Matching:
-    """Return the pairs of values of two models of different programs."""
+    """Return the pairs of corresponding values of two models of different programs."""
     return _Matcher(ProgramSide(reference), ProgramSide(candidate)).run()
 
 
 class _Matcher:
-    """The search for pairs. `pairs`: place of an op of the candidate -> of the reference; `fixed`: those known by their weights."""
+    """The search for pairs. `pairs`: index of the candidate's op -> of the reference's; `fixed`: those paired by their weights."""
 
     def __init__(self, a: ProgramSide, b: ProgramSide):
         self.a, self.b = a, b
@@ -208,7 +208,7 @@ class _Matcher:
         return found
 
     def _pair_by_weights(self) -> list[tuple[int, int]]:
-        """Return (place in the reference, in the candidate) of ops with the same weight, which occurs once in each program."""
+        """Return (index in the reference, in the candidate) of ops with the same weight, which occurs once in each program."""
         sides: list[dict[object, int]] = []
         for side in (self.a, self.b):
             keys = [
@@ -227,7 +227,7 @@ class _Matcher:
         return bool(both) and all(mine[key] == its[key] for key in both)
 
     def _pair_ends(self) -> list[tuple[str, str]]:
-        """Return values that correspond by their role: outputs by name, or in order if names differ; states written."""
+        """Return pairs of values by role: outputs by name (or in order if names differ), and values written to states."""
         a, b = self.a.outputs, self.b.outputs
         ends = (
             [(name, name) for name in b if name in a] if {*a} == {*b} else list(zip(a, b)) if len(a) == len(b) else []
@@ -244,7 +244,7 @@ class _Matcher:
         ]
 
     def _pair_backward(self, todo: list[tuple[str, str]]) -> None:
-        """Pair the ops that make corresponding values, and go on with the values that these ops read."""
+        """Pair the ops that make corresponding values, then continue with the values that these ops read."""
         while todo:
             first, second = (side.source(name) for side, name in zip((self.a, self.b), todo.pop()))
             made, by = self.a.maker.get(first), self.b.maker.get(second)
@@ -265,7 +265,7 @@ class _Matcher:
         return False
 
     def _pair_forward(self) -> None:
-        """Pair ops that read corresponding values, in order, if there is one such op on either side (or one by its weights)."""
+        """Pair ops that read corresponding values, in order, if each side has only one such op (or one by its weights)."""
         groups: list[dict[object, list[int]]] = [defaultdict(list), defaultdict(list)]
         for side, signatures, group in zip((self.a, self.b), (self.signatures_a, self.signatures_b), groups):
             for place in range(len(side.ops)):
@@ -287,16 +287,16 @@ class _Matcher:
                 self._take_pair(others[0], place)
 
     def _find_counterpart(self, name: str) -> str | None:
-        """Return the reference's value for one of the candidate's; inputs go by their names."""
+        """Return the reference's value that corresponds to the candidate's; inputs correspond by name."""
         if name not in self.b.maker:
             return name if name in self.a.inputs else None
         place, index = self.b.maker[name]
         return self.a.ops[self.pairs[place]].outputs[index] if place in self.pairs else None
 
     def _take_pair(self, first: int, second: int) -> bool:
-        """Note that two ops are one and return True if that is new.
+        """Record that two ops correspond and return True if that is new.
 
-        Ops that another trace has paired otherwise become ambiguous.
+        Ops that already pair with other ones become ambiguous.
         """
         if second in self.ambiguous or self.signatures_a[first] != self.signatures_b[second]:
             return False

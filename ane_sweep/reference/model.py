@@ -21,7 +21,7 @@ from ane_sweep.reference.numerics import Mode
 
 
 class ModelState:
-    """The memory of a stateful model between predictions; zeros when new."""
+    """The states of a stateful model between predictions; zeros when new."""
 
     def __init__(self, features: dict[str, Feature], dtypes: dict[str, torch.dtype], device: str = "cpu"):
         self._features = features
@@ -37,7 +37,7 @@ class ModelState:
         return self._features[name]
 
     def read(self, name: str) -> np.ndarray:
-        """Return a copy of a state, of the declared type. Raises errors.PackageError for an unknown name."""
+        """Return a copy of a state in its declared type. Raises errors.PackageError for an unknown name."""
         feature = self._find_feature(name)
         return self.cells[name].value.cpu().numpy().astype(feature.dtype)
 
@@ -52,11 +52,12 @@ class ModelState:
 
 
 class Model:
-    """One compiled function of an ML Program. `known`: as in plan.compile_program.
+    """One compiled function of an ML Program. For `known` see plan.compile_program.
 
     path, spec, function, functions   the package, its Model message, the function, and the names of all functions
     inputs, outputs, states           {name: features.Feature}
-    realised                          what really runs: {"runtime", "numerics", "threads", "compute_units": None, ...}
+    realised                          the actual settings: {"runtime", "numerics", "threads", "compute_units": None,
+                                      ...}
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Model:
             raise PackageError(f"{self.path}: its description and its program differ: {what}; convert the model again")
 
     def new_state(self) -> ModelState:
-        """Return zeros for every state of the function."""
+        """Return a new state, zeros for every state of the function."""
         dtypes = {name: torch.from_numpy(np.zeros(0, state.dtype)).dtype for name, state in self.states.items()}
         half = self.mode.dtypes["fp16"]
         dtypes = {name: half if kind == torch.float16 else kind for name, kind in dtypes.items()}
@@ -108,7 +109,7 @@ class Model:
         return self.to_outputs(made)
 
     def tensors(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Return outputs as torch tensors for inputs as torch tensors of the declared types: how a chain is driven."""
+        """Run on torch tensors of the declared types and return torch tensors by name; a chain of programs is run this way."""
         return self.plan.run(values)
 
     def trace(self, inputs: Mapping[str, object], watch: Watch, state: ModelState | None = None) -> dict[str, Any]:
@@ -120,7 +121,7 @@ class Model:
             self.plan.session.watch = None
 
     def prepare_inputs(self, inputs: Mapping[str, object], state: ModelState | None) -> dict[str, object]:
-        """Return inputs and states as the plan takes them. Raises errors.PackageError if they do not fit."""
+        """Convert inputs and states to the values that the plan takes. Raises errors.PackageError if they do not fit."""
         tensors = features.accept_inputs(inputs, self.inputs, self.path, self.strict, self._types)
         values: dict[str, object] = {name: self.tensor_in(name, value) for name, value in tensors.items()}
         if self.states:
@@ -131,12 +132,12 @@ class Model:
         return values
 
     def tensor_in(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        """Convert a tensor from outside to the program's own type for it, under the mode."""
+        """Convert a tensor from outside to the program's own type for it, under the mode of numerics."""
         kind = self._types.get(name)
         return value if kind is None else value.to(self.mode.device, self.mode.dtypes.get(kind.dtype, value.dtype))
 
     def to_outputs(self, made: Mapping[str, object]) -> dict[str, Any]:
-        """Return the results of a run of the plan as `predict` returns them."""
+        """Convert the results of the plan to the values that `predict` returns."""
         types = self.program.types
         return {
             name: features.to_output(
@@ -147,7 +148,7 @@ class Model:
 
 
 def as_array(value: object) -> object:
-    """Return a value of a run for a watcher: arrays for tensors, and lists of arrays; other values unchanged."""
+    """Convert a value for a watcher: tensors to arrays, lists to lists of arrays; other values stay unchanged."""
     if isinstance(value, torch.Tensor):
         return value.cpu().numpy()
     return [as_array(item) for item in value] if isinstance(value, list) else value

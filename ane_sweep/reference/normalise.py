@@ -31,7 +31,7 @@ _REDUCTIONS: dict[str, Callable[[Tensor, list[int], bool], Tensor]] = {
 
 @op(*_REDUCTIONS)
 def reduce(site: Site) -> Step:
-    """Reduce over `axes`; without them, over all dimensions."""
+    """Return the step of a reduction over `axes`, or over all dimensions without them."""
     function, axes, keep = _REDUCTIONS[site.op.type], site.static("axes", None), site.static("keep_dims", False)
 
     def run(x: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def reduce(site: Site) -> Step:
 
 @kernel("reduce_argmax", "reduce_argmin")
 def arg_reduce(x: Tensor, *, kind: str, axis: int = -1, keep_dims: bool = False, dtype: torch.dtype) -> Tensor:
-    """Return the place of the first of equal values, as numpy does."""
+    """Return the index of the largest or smallest value, and the first index if several are equal, as numpy does."""
     return (torch.argmax if kind == "reduce_argmax" else torch.argmin)(x, axis, keep_dims).to(dtype)
 
 
@@ -78,7 +78,7 @@ def layer_norm(
 
 
 def _reshape_along(values: Tensor | None, axes: list[int], rank: int) -> Tensor | None:
-    """Reshape values of the shape of `axes` so that they broadcast along these."""
+    """Reshape values so that they broadcast along `axes`, whose shape they have."""
     if values is None:
         return None
     sizes = iter(values.shape)
@@ -116,7 +116,8 @@ def l2_norm(x: Tensor, *, epsilon: float = 1e-6) -> Tensor:
 
 @kernel("local_response_norm", wide=True)
 def local_response_norm(x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
-    """Compute it explicitly: torch's own forbids ranks that MIL allows. An even window leans to the left.
+    """Normalise over neighbouring channels; computed explicitly, as torch refuses ranks that MIL allows. An even window
+    leans to the left.
 
     Channels are the third axis from the end: coremltools' own test has (C, H, W) as well as (N, C, H, W).
     """

@@ -4,7 +4,7 @@ fp16    as the program declares: fp16 values are stored in half after every op, 
 fp32    every value that is declared fp16 is computed and stored in fp32; shows the cost of the storage alone
 ane     fp16, with the known arithmetic of the Neural Engine on top (ane.py, mil/effects.py), effect by effect
 
-The device is part of a mode, as the same sums come out otherwise elsewhere: the CPU, or a device of torch's.
+The device is part of a mode, as sums differ between devices: the CPU, or another torch device.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from ane_sweep.reference.site import TORCH_DTYPES, Site, Step
 
 @dataclass(frozen=True)
 class Mode:
-    """One way to compute.
+    """One mode of computing.
 
-    `dtypes`: torch's type for each MIL type. `effects`: names of effects.EFFECTS that are on. `device`: torch's name of it.
+    `dtypes`: torch's type for each MIL type. `effects`: names of effects.EFFECTS that are on. `device`: its name in
+    torch.
     """
 
     name: str
@@ -33,7 +34,7 @@ class Mode:
     device: str = "cpu"
 
     def constant(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a constant as this mode holds it."""
+        """Return a constant as this mode stores it."""
         tensor = tensor.to(self.device)
         return tensor.float() if self.name == "fp32" and tensor.dtype == torch.float16 else tensor
 
@@ -44,7 +45,7 @@ class Mode:
         return step if self.device == "cpu" else replace(step, run=cuda.run_on_device(step.run, self.device))
 
     def describe(self, is_half: bool) -> str:
-        """Return the entry `realised.numerics` for a program that declares fp16 values, or none."""
+        """Return the entry `realised.numerics`; `is_half`: the program declares fp16 values."""
         if not is_half:
             return "fp32"
         if self.name == "fp32":
@@ -58,7 +59,8 @@ AS_DECLARED = Mode("fp16")
 
 
 def make_mode(name: str | None, effects: Iterable[str] | None = None, device: str = "cpu") -> Mode:
-    """Return a mode by its name; None is as declared. `effects` chooses among the effects of "ane" (None: the default ones).
+    """Return a mode by its name; None computes as declared. `effects` chooses the effects of "ane" (None: the default
+    ones).
 
     Raises ConfigError for an unknown name, errors.Unavailable for device="cuda" without a GPU.
     """

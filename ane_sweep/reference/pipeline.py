@@ -1,7 +1,8 @@
-"""Load every kind of model that is executed here.
+"""Load every kind of model that this runtime executes.
 
-Pipelines and simple models have the methods of model.Model. Simple ones stand in common pipelines, and are cheap: linear
-regressors (part of Apple's own examples) and non-maximum suppression (the end of every detector exported as a pipeline).
+Pipelines and simple models have the methods of model.Model. Simple models occur in common pipelines and are cheap:
+linear regressors (part of Apple's own examples) and non-maximum suppression (the end of every detector exported as a
+pipeline).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ane_sweep.reference.numerics import Mode, make_mode
 
 
 class SimpleModel:
-    """Attributes and methods that every kind of model has: its features as described, no states, one function."""
+    """The attributes and methods of a model that is no program: features as described, no states, one function."""
 
     def __init__(self, package: Package, spec: Model_pb2.Model, strict: bool):
         self.path, self.spec, self.strict = package.path, spec, strict
@@ -65,7 +66,7 @@ class SimpleModel:
 
 
 class LinearRegressor(SimpleModel):
-    """offset + weights . inputs: scalars or vectors, joined in the order in which they are described."""
+    """A linear regressor: offset + weights . inputs; inputs are scalars or vectors, joined in the order of their description."""
 
     def __init__(self, package: Package, spec: Model_pb2.Model, strict: bool):
         super().__init__(package, spec, strict)
@@ -90,8 +91,8 @@ class LinearRegressor(SimpleModel):
 class Suppression(SimpleModel):
     """Non-maximum suppression of boxes (N, 4) as centre x, centre y, width, height with confidences (N, classes).
 
-    Best first, without those whose best confidence is below one threshold or that overlap a better one by more than another
-    (NonMaximumSuppression.proto). Both thresholds may also come as inputs.
+    The result has the best boxes first, without boxes whose best confidence is below one threshold or that overlap a
+    better one by more than another (NonMaximumSuppression.proto). Both thresholds may also be inputs.
     """
 
     def __init__(self, package: Package, spec: Model_pb2.Model, strict: bool):
@@ -105,7 +106,7 @@ class Suppression(SimpleModel):
 
     @property
     def rows(self) -> int:
-        """Return the number of boxes that it chooses from, if that is described; else 0."""
+        """Return the number of input boxes if the description gives it, else 0."""
         shape = self.inputs[self._settings.confidenceInputFeatureName].shape
         return shape[0] if shape else 0
 
@@ -149,7 +150,7 @@ _DEEPEST = 8
 
 
 class Pipeline(SimpleModel):
-    """Models in a row; values are handed over by name, as Core ML hands them over (in the types of the features)."""
+    """Models in a row; each gets the values of earlier ones by name, in the types of the features, as in Core ML."""
 
     marks: list[float] | None = None  # if it is a list, a prediction adds the times of each model's call and return
 
@@ -212,7 +213,7 @@ def load(
     numerics  "fp16", "fp32" or "ane" (numerics.py); None: as the program declares
     effects   names of mil.effects.EFFECTS for numerics="ane"; None: the default ones
     strict    False casts inputs as Core ML does (fractions cut off for integers)
-    device    "cpu" or "cuda"; values come and go as numpy arrays all the same
+    device    "cpu" or "cuda"; inputs and outputs are numpy arrays in either case
 
     Raises errors.PackageError, errors.ConfigError, errors.Unavailable.
     """

@@ -1,7 +1,7 @@
 """Compile a block of operations, once, into a flat plan (layout.py).
 
 Ops that depend on constants alone are computed while compiling. Nested blocks (`cond`, `while_loop`) are plans of their
-own; the values that they read from outside become their inputs.
+own; outside values that they read become their inputs.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ _ALWAYS = {"write_state"}  # run for what they do, not for what they make
 def compile_program(
     program: Program, mode: Mode = AS_DECLARED, known: dict[str, object] | None = None
 ) -> ExecutionPlan:
-    """Prepare everything that does not depend on the inputs. Raises UnsupportedOp before anything runs.
+    """Compile a program and prepare everything that does not depend on the inputs. Raises UnsupportedOp before anything
+    runs.
 
-    `known`: an empty dictionary to be filled with every constant, for `rebind_constants`.
+    `known`: an empty dictionary that is filled with every constant, for `rebind_constants`.
     """
     where = program.package.path.name
     _check_ops(program, where)
@@ -66,9 +67,10 @@ def compile_program(
 def rebind_constants(
     plan: ExecutionPlan, program: Program, known: dict[str, object], values: Mapping[str, np.ndarray]
 ) -> tuple[ExecutionPlan, int]:
-    """Return the plan with other values for the constants of these names, and the first step that this changes.
+    """Return the plan with new values for the named constants, and the first step that changes.
 
-    `plan` and `known` are from compile_program. Only steps that hold such a value, or one made of it, are built anew.
+    `plan` and `known` are from compile_program. Only steps that use such a value, directly or through other constants,
+    are built again.
     """
     now = ChainMap({name: to_constant(value, plan.session.mode) for name, value in values.items()}, known)
     changed, place_of = set(values), {op.index: place for place, op in enumerate(plan.ops)}
@@ -98,10 +100,10 @@ def compile_block(
     outer: MutableMapping[str, object],
     kept: dict[str, object] | None = None,
 ) -> ExecutionPlan:
-    """Return a plan of some ops.
+    """Compile some ops to a plan.
 
-    `outer` holds constants from around; values in neither the ops nor `outer` are inputs that come from around. `kept` is filled
-    with the block's own constants.
+    `outer` holds outside constants; values in neither the ops nor `outer` become inputs. `kept` is filled with the
+    block's own constants.
     """
     known: ChainMap[str, object] = ChainMap({} if kept is None else kept, outer)
     for name in inputs:  # an inner name hides an outer one
@@ -123,7 +125,7 @@ def compile_block(
 
 
 def _build_step(session: PlanSession, op: Op, known: MutableMapping[str, object]) -> Step | None:
-    """Return the step of an op, or None if it was computed while compiling."""
+    """Return the step of an op, or None if the op was computed while compiling."""
     if op.type == "const":
         if "val" not in op.proto.attributes or not op.outputs:
             raise PackageError(f"{session.where}: {op} holds no value; the file is damaged")
@@ -142,7 +144,7 @@ def _build_step(session: PlanSession, op: Op, known: MutableMapping[str, object]
 
 
 def _compile_nested(session: PlanSession, proto: MIL_pb2.Block, known: MutableMapping[str, object]) -> ExecutionPlan:
-    """Return the plan of a nested block; its `free` inputs are those that it reads from around itself."""
+    """Compile a nested block; the outside values that it reads become its `free` inputs."""
     ops = [graph.view_op(index, inner) for index, inner in enumerate(proto.operations)]
     own = [value.name for value in proto.inputs]
     free = sorted(name for name in graph.free_names(proto) if name not in known)
@@ -152,7 +154,7 @@ def _compile_nested(session: PlanSession, proto: MIL_pb2.Block, known: MutableMa
 
 
 def _build_at_run_time(site: Site) -> Step:
-    """Return a step that builds its op at each run: its builder needs values of the run."""
+    """Return a step that builds its op again at each run, as the builder needs values of the run."""
     names = list(dict.fromkeys(name for parameter in site.op.inputs for name in site.op.names(parameter)))
     for plan in site.blocks:
         names += [name for name in plan.free if name not in names]
@@ -187,7 +189,7 @@ def iterate_ops(block: MIL_pb2.Block) -> Iterator[Op]:
 
 
 def _find_needed(ops: list[Op], outputs: list[str]) -> set[int]:
-    """Return the indices of the ops that the outputs depend on, and of those that change a state."""
+    """Return the indices of the ops that the outputs depend on, and of ops that change a state."""
     wanted = set(outputs)
     needed: set[int] = set()
     for op in reversed(ops):
@@ -209,7 +211,7 @@ def to_constant(value: object, mode: Mode = AS_DECLARED) -> object:
 
 
 def _name_literals(session: PlanSession, op: Op, known: MutableMapping[str, object]) -> Op:
-    """Give values that are written into the op itself a name, so that builders only see names.
+    """Give literal values inside an op a name, so that builders only see names.
 
     Up to iOS17 constexpr ops keep their parameters as attributes.
     """
@@ -228,7 +230,7 @@ def _name_literals(session: PlanSession, op: Op, known: MutableMapping[str, obje
 
 
 def _fold(step: Step, op: Op, kinds: Sequence[TensorType | None], known: MutableMapping[str, object]) -> bool:
-    """Compute an op of constants now, if its result is small enough to keep (weights always are); return True if done."""
+    """Compute an op on constants now, if its result is small enough to keep (weights always are). Return True if done."""
     if not step.is_pure or op.proto.blocks or not all(name in known for name in step.arguments):
         return False
     is_weight = op.type.startswith("constexpr_")

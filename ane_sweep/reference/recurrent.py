@@ -1,8 +1,8 @@
 """Build lstm, gru and rnn; x (S, B, I). States and sums in fp32, outputs rounded once.
 
-If the documentation and coremltools' tests differ, the tests are followed: `clip` limits the cell state (not the
-cell gate), `reverse` leaves the sequence it made in the order in which it made it, `bidirectional` turns it back, and
-initial states of more rows than x has are cut to x's (packed sequences are converted so).
+If the documentation and coremltools' tests differ, the tests decide: `clip` limits the cell state (not the cell gate);
+`reverse` returns the sequence in the order of computation, `bidirectional` in the order of x; and initial states with
+more rows than x are cut to x's (packed sequences are converted so).
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def _read_parameter(site: Site, name: str) -> Tensor | None:
 
 
 def _read_weights(site: Site, suffix: str = "") -> tuple[Tensor, Tensor]:
-    """Return the weights of the inputs and of the hidden states, fp32."""
+    """Return (weights of the inputs, weights of the hidden states) in fp32."""
     inner, hidden = _read_parameter(site, "weight_ih" + suffix), _read_parameter(site, "weight_hh" + suffix)
     if inner is None or hidden is None:
         raise site.unsupported(f"without weight_ih{suffix} and weight_hh{suffix}")
@@ -48,7 +48,7 @@ def _read_weights(site: Site, suffix: str = "") -> tuple[Tensor, Tensor]:
 
 
 def _run_cell(x: Tensor, states: tuple[Tensor, ...], direction: Direction, turned: bool) -> States:
-    """Return all hidden states (S, B, H) in the order of x, or of x `turned`, and the last states."""
+    """Run a cell and return all hidden states (S, B, H) in the order of x, or of reversed x if `turned`, and the last states."""
     made = []
     cell, inner, bias = direction
     states = tuple(state[: x.shape[1]] for state in states)
@@ -64,7 +64,9 @@ def _make_outputs(site: Site, sequence: Tensor, last: tuple[Tensor, ...]) -> tup
 
 
 def _lstm_cell(site: Site, suffix: str) -> Direction:
-    """Return a cell that takes x already times weight_ih, its weight and its bias; gates in the order input, forget, output, cell."""
+    """Return an LSTM cell on x already multiplied by weight_ih, its weight and its bias; gates in the order input,
+    forget, output, cell.
+    """
     inner, hidden = _read_weights(site, suffix)
     peephole, clip = _read_parameter(site, f"peephole{suffix}"), site.static("clip", None)
     gate = _activation(site, "recurrent_activation", "sigmoid")
@@ -113,10 +115,10 @@ def _make_step(site: Site, direction: Direction) -> Step:
 
 @op("gru")
 def gru(site: Site) -> Step:
-    """Build gru; gates in the order reset, new, update.
+    """Return the step of a GRU; gates in the order reset, new, update.
 
-    `reset_after` (iOS18) applies the reset gate after the product with the hidden weights and their bias, as torch does;
-    `input_bias` is then that of the input's side.
+    `reset_after` (iOS18) applies the reset gate after the product with the hidden weights and their bias, as torch
+    does; `input_bias` is then added on the input's side.
     """
     inner, hidden = _read_weights(site)
     bias, input_bias = _read_parameter(site, "bias"), _read_parameter(site, "input_bias")

@@ -1,4 +1,4 @@
-"""Build the ops that resize and crop images: a grid of points along each dimension, and the neighbours of each point."""
+"""Build the ops that resize and crop images: grid points along each dimension, and the neighbours of each point."""
 
 from collections.abc import Callable, Sequence
 
@@ -36,13 +36,13 @@ GRIDS: dict[str, Grid] = {
 
 
 def grid_points(mode: str, length: int, wanted: int) -> Tensor:
-    """Return the fp64 points of a whole dimension, kept inside it."""
+    """Return the fp64 grid points of a whole dimension, clipped to it."""
     i = torch.arange(wanted, dtype=torch.float64)
     return GRIDS[mode](i, torch.tensor(float(length), dtype=torch.float64), wanted).clamp(0, length - 1)
 
 
 def interpolate_linear(x: Tensor, axis: int, at: Tensor) -> Tensor:
-    """Return x at points along a dimension, between the two neighbours; x fp32 or wider."""
+    """Return x interpolated at points along a dimension, between the two neighbours; x is fp32 or wider."""
     low = at.floor().long()
     high = (low + 1).clamp(max=x.shape[axis] - 1)
     share = along((at - low).to(x.dtype), axis, x.ndim)
@@ -54,7 +54,7 @@ Sizes = Callable[[Tensor], Sequence[int]]  # of the last dimensions, after resiz
 
 
 def _nearest_step(site: Site, sizes: Sizes, points: Callable[[int, int], Tensor]) -> Step:
-    """Return the step that takes one pixel for each point; `points` are those of a dimension for its length and size."""
+    """Return the step that takes one pixel for each grid point; `points` computes a dimension's points from its length and new size."""
 
     def run(x: Tensor) -> Tensor:
         targets = sizes(x)
@@ -82,7 +82,7 @@ def _linear_step(site: Site, mode: str, sizes: Sizes) -> Step:
 def _read_scales(site: Site) -> Sizes:
     """Return a function of x that gives the sizes of the last two dimensions.
 
-    They are as declared if that is known, else the sizes times the scales, rounded down.
+    These are the declared sizes if known, else x's sizes times the scales, rounded down.
     """
     scales = site.static("scale_factor_height", 1), site.static("scale_factor_width", 1)
     shape = site.known_shape
@@ -118,7 +118,7 @@ def _read_mode(site: Site) -> str:
 
 @op("upsample_nearest_neighbor", "resize_nearest_neighbor")
 def resize_nearest(site: Site) -> Step:
-    """Take the pixel that a point falls into (rounded down); the scale is that of the sizes, not the declared one."""
+    """Return the step that takes the pixel at each grid point rounded down; the scale is the ratio of sizes, not the declared one."""
     if site.op.type == "upsample_nearest_neighbor":
         sizes = _read_scales(site)
     else:
@@ -128,7 +128,7 @@ def resize_nearest(site: Site) -> Step:
 
 @op("resize")
 def resize(site: Site) -> Step:
-    """Resize (iOS17): the last `resized_dims` sizes are those of `shape`, in which 0 keeps x's own.
+    """Return the step of iOS17's resize: `shape` gives the last `resized_dims` sizes; 0 keeps x's size.
 
     NEAREST_NEIGHBOR rounds the grid's points to the nearest pixel (coremltools' tests), unlike the older ops.
     """
@@ -145,10 +145,10 @@ def resize(site: Site) -> Step:
 
 @op("crop_resize")
 def crop_resize(site: Site) -> Step:
-    """Resize boxes of images.
+    """Return the step that crops boxes from images and resizes them.
 
-    Up to iOS16: roi (N, 1, 4 or 5, 1, 1), a fifth value in front being the image; with four, every box of every image -> (N, B,
-    C, h, w). Since iOS17: boxes (N, 4), box_indices (N) -> (N, C, h, w).
+    Up to iOS16: roi (N, 1, 4 or 5, 1, 1), a fifth value, in front, is the image's index; with four values every box is
+    cut from every image -> (N, B, C, h, w). Since iOS17: boxes (N, 4), box_indices (N) -> (N, C, h, w).
     """
     size = site.static("target_height", 1), site.static("target_width", 1)
     order, mode = site.static("box_coordinate_mode", "CORNERS_HEIGHT_FIRST"), _read_mode(site)
@@ -181,7 +181,7 @@ def crop_resize(site: Site) -> Step:
 
 
 def _to_corners(rows: Tensor, order: str) -> Tensor:
-    """Return (N, 4) boxes as top, left, bottom, right."""
+    """Convert (N, 4) boxes to top, left, bottom, right."""
     if order.endswith("WIDTH_FIRST"):
         rows = rows[:, [1, 0, 3, 2]]
     if order.startswith("CENTER"):

@@ -9,7 +9,7 @@ from ane_sweep.reference.site import align, kernel, widen
 
 
 def _to_pixels(values: Tensor, length: int, mode: str, corners: bool) -> Tensor:
-    """Return coordinates as pixels, pixel 0 at 0.0. Without aligned corners the ends of the range are the pixels' edges."""
+    """Convert coordinates to pixels; pixel 0 is at 0.0. Without aligned corners, the range ends at the outer edges of the pixels."""
     if mode == "unnormalized":
         return values
     share = (values + 1) / 2 if mode == "normalized_minus_one_to_one" else values
@@ -17,7 +17,7 @@ def _to_pixels(values: Tensor, length: int, mode: str, corners: bool) -> Tensor:
 
 
 def _reflect(at: Tensor, length: int, with_edge: bool) -> Tensor:
-    """Return coordinates reflected into the image: at the outer pixels' centres, or at their outer edges."""
+    """Reflect coordinates into the image, at the outer pixels' centres or at their outer edges."""
     low, span = (-0.5, float(length)) if with_edge else (0.0, float(length - 1))
     if span == 0:
         return torch.zeros_like(at)

@@ -1,8 +1,8 @@
 """Build the ops that move values without computing: shape, order, joins, fills, random numbers.
 
-Random numbers are not bit-exact and cannot be: Core ML's generator is not specified, not even with a seed. The distribution
-is right. With a seed of 0 or more every run of this runtime gives the same numbers (the generator is torch's, seeded anew at
-each run of the op; drawn on the CPU, wherever the rest is computed); without one every run differs.
+Random numbers are not bit-exact and cannot be: Core ML's generator is not specified, not even with a seed. The
+distribution is right. With a seed of 0 or more every run of this runtime gives the same numbers (torch's generator on
+the CPU, seeded again at each run of the op); without a seed every run differs.
 """
 
 import math
@@ -18,7 +18,7 @@ from ane_sweep.reference.site import Site, Step, align, kernel, op, widen
 
 @op("reshape", "reshape_like", "expand_dims", "squeeze", "flatten2d")
 def reshape(site: Site) -> Step:
-    """Reshape: all of these ops keep the values' order, so the declared shape, if it is known, is enough."""
+    """Return the step of any op that keeps the order of values: if the declared shape is known, it is enough."""
     shape = site.known_shape
     if shape is not None:
         return Step(lambda x: x.view(shape), [site.name("x")])
@@ -28,10 +28,10 @@ def reshape(site: Site) -> Step:
 
 
 def _reshape(site: Site) -> Callable[[Tensor], Tensor]:
-    """Return a function that reshapes x to `shape`, in which 0 and -1 have a meaning.
+    """Return a function that reshapes x to `shape`, in which 0 and -1 are special.
 
-    0 takes the size of x's dimension at the same place counted from the last (1 beyond the first); -1 the rest. Before iOS17 a 0
-    needs equal ranks, for which counting from either end is the same.
+    0 takes the size of x's dimension at the same place counted from the last (1 beyond the first); -1 the rest. Before
+    iOS17 a 0 needs equal ranks, so the direction of counting does not matter.
     """
     wanted = site.static("shape")
 
@@ -73,7 +73,7 @@ _RESHAPES = {"reshape": _reshape, "expand_dims": _expand_dims, "squeeze": _squee
 
 
 def _reshape_like(site: Site) -> Step:
-    """Reshape x to a shape that is put together from spans of other tensors' shapes."""
+    """Return a function that reshapes x to a shape composed of parts of other tensors' shapes."""
     spans = list(zip(site.listed("begins"), site.listed("ends"), site.listed("end_masks")))
 
     def run(x: Tensor, *others: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ def transpose(x: Tensor, *, perm: list[int]) -> Tensor:
 
 @kernel("concat")
 def concat(*values: Tensor, axis: int, interleave: bool = False) -> Tensor:
-    """Concatenate; `interleave` takes slices of the inputs in turn, and scalars are joined to a vector."""
+    """Concatenate tensors; `interleave` takes slices of the inputs in turn; scalars become a vector."""
     if interleave:
         place = axis % values[0].ndim
         return align(torch.stack(values, place + 1).flatten(place, place + 1))
@@ -129,7 +129,7 @@ def reverse(x: Tensor, *, axes: list[int] | None = None) -> Tensor:
 
 @op("pad")
 def pad(site: Site) -> Step:
-    """Pad: `pad` has before and after of each of the last dimensions, the first of them first."""
+    """Return the step of padding: `pad` has the sizes before and after each of the last dimensions, in order."""
     sides, mode = site.static("pad"), site.static("mode", "constant")
     if min(sides, default=0) < 0:
         raise site.unsupported(f"with negative padding {sides}")
@@ -199,7 +199,7 @@ def one_hot(
     indices: Tensor, *, one_hot_vector_size: int, axis: int = -1, on_value: float = 1, off_value: float = 0,
     dtype: torch.dtype, where: str,
 ) -> Tensor:  # fmt: skip
-    """Add a dimension at `axis`: on_value at the place that equals the index, off_value elsewhere."""
+    """Add a dimension at `axis` with on_value at the index and off_value elsewhere."""
     check_shape([*indices.shape, one_hot_vector_size], dtype, where)
     rank = indices.ndim + 1
     hit = indices.unsqueeze(axis % rank) == along(torch.arange(one_hot_vector_size), axis, rank)
@@ -222,7 +222,7 @@ def non_zero(x: Tensor, *, dtype: torch.dtype) -> Tensor:
 
 @kernel("reverse_sequence")
 def reverse_sequence(x: Tensor, lengths: Tensor, *, seq_axis: int = 0, batch_axis: int = 0) -> Tensor:
-    """Turn round, for each place along `batch_axis`, the first lengths[place] elements along `seq_axis`."""
+    """Reverse, for each index along `batch_axis`, the first lengths[index] elements along `seq_axis`."""
     places = along(torch.arange(x.shape[seq_axis]), seq_axis, x.ndim)
     ends = along(lengths.long().view(x.shape[batch_axis]), batch_axis, x.ndim)
     order = torch.where(places < ends, ends - 1 - places, places)
@@ -231,7 +231,7 @@ def reverse_sequence(x: Tensor, lengths: Tensor, *, seq_axis: int = 0, batch_axi
 
 @kernel("crop")
 def crop(x: Tensor, *, crop_height: list[int], crop_width: list[int]) -> Tensor:
-    """Cut from the top, bottom, left and right of the last two dimensions."""
+    """Cut rows and columns off the top, bottom, left and right of the last two dimensions."""
     (top, bottom), (left, right) = crop_height, crop_width
     return align(x[..., top : x.shape[-2] - bottom, left : x.shape[-1] - right])
 
@@ -255,7 +255,7 @@ def random_fill(
 
 @kernel("random_categorical", is_pure=False)
 def random_categorical(x: Tensor, *, mode: str = "logits", size: int = 1, dtype: torch.dtype, seed: int = -1) -> Tensor:
-    """`size` draws, with replacement, from the distribution along the last dimension."""
+    """Draw `size` samples, with replacement, from the distribution along the last dimension."""
     chances = widen(x).float().softmax(-1) if mode == "logits" else widen(x).float()
     rows = chances.reshape(-1, x.shape[-1])
     drawn = torch.multinomial(rows.cpu(), size, replacement=True, generator=_generator(seed))

@@ -39,7 +39,7 @@ _REQUIRED = object()
 class Step:
     """One op of a plan: `run(*arguments)` returns its output, or a tuple if the op has several outputs (or none).
 
-    `arguments` are value names, looked up at each run; values that `run` holds itself were prepared once. `is_pure` is False if
+    `arguments` are value names, looked up at each run; constants are prepared once, inside `run`. `is_pure` is False if
     two runs with the same arguments differ (random numbers, states).
     """
 
@@ -49,7 +49,7 @@ class Step:
 
 
 class NestedPlan(Protocol):
-    """A compiled nested block: its own inputs, those that it reads from around itself, and its outputs in order."""
+    """A compiled nested block: its declared inputs, the outside values that it reads, and its outputs in order."""
 
     own: list[str]
     free: list[str]
@@ -60,7 +60,7 @@ class NestedPlan(Protocol):
 
 
 class NotYet(Exception):
-    """Raised if a builder needs a value that is only known while the program runs: the op is built then."""
+    """Raised when a builder needs a value that only exists at run time: the op is then built at each run."""
 
 
 Builder = Callable[["Site"], Step]
@@ -68,7 +68,7 @@ OPS: dict[str, Builder] = {}
 
 
 def op(*names: str) -> Callable[[Builder], Builder]:
-    """Register a builder under the names of the ops that it builds."""
+    """Return a decorator that registers a builder for the named ops."""
 
     def register(builder: Builder) -> Builder:
         OPS.update(dict.fromkeys(names, builder))
@@ -81,11 +81,12 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
 def kernel(*names: str, wide: bool = False, is_pure: bool = True) -> Callable[[Kernel], Kernel]:
-    """Register a function of tensors under the names of the ops that it computes, and the step that calls it.
+    """Return a decorator that registers a function of tensors for the named ops, together with the step that calls it.
 
-    Its parameters have the names of the op's. Positional ones are values of the run: one with a default may be absent, `*values`
-    are several. Keyword-only ones are read once, while the step is built: a tensor by its annotation, `dtype` is the output's,
-    `kind` the op's name, `where` its place for messages, any other plain Python. `wide` computes in fp32, as `compute_wide`.
+    The function's parameters have the names of the op's parameters. Positional ones are values of the run: one with a
+    default may be absent, `*values` takes several. Keyword-only ones are read once, while the step is built: as a
+    tensor if annotated so, else as plain Python; `dtype` is the output's type, `kind` the op's name, `where` its place
+    for messages. `wide` computes in fp32, as `compute_wide`.
     """
 
     def register(function: Kernel) -> Kernel:
@@ -127,10 +128,10 @@ def _read_parameter(site: "Site", parameter: inspect.Parameter) -> object:
 class Site:
     """One op while its step is built: its parameters, constants and declared output type.
 
-    `known` maps names of values that do not depend on the inputs to their tensors (or strings and lists). `opset` is the number
-    in the program's opset (5 = iOS15, 6 = iOS16, 7 = iOS17, 8 = iOS18 ...), `dtypes` the torch type of each MIL type under the
-    mode of numerics, `blocks` the op's nested blocks, compiled. A site is built twice for an op that needs values of the run
-    itself; then everything is known.
+    `known` maps names of values that do not depend on the inputs to their tensors (or strings and lists). `opset` is
+    the number in the program's opset (5 = iOS15, 6 = iOS16, 7 = iOS17, 8 = iOS18 ...), `dtypes` the torch type of each
+    MIL type under the mode of numerics, `blocks` the op's nested blocks, compiled. For an op that needs values of the
+    run, a second site is made at run time, with everything known.
     """
 
     def __init__(
@@ -165,7 +166,7 @@ class Site:
     def static(self, parameter: str, default: Any = _REQUIRED) -> Any:
         """Return a parameter as plain Python: number, bool, str or list.
 
-        Raises NotYet if it is only known while the program runs, PackageError if it is missing and has no default.
+        Raises NotYet if the value is only known at run time, PackageError if it is missing and has no default.
         """
         if default is not _REQUIRED and not self.has(parameter):
             return default
@@ -173,7 +174,7 @@ class Site:
         return values[0] if len(values) == 1 else values
 
     def listed(self, parameter: str) -> list[Any]:
-        """Return a parameter that has one argument for each of several things, as a list of plain Python values."""
+        """Return a parameter that takes several arguments as a list of plain Python values."""
         names = self.names(parameter)
         if not self.is_static(parameter):
             raise NotYet
@@ -207,14 +208,14 @@ class Site:
         return self.torch_dtype(kind.dtype)
 
     def torch_dtype(self, name: str) -> torch.dtype:
-        """Return torch's type for a MIL element type, under the mode of numerics; sub-byte types take a whole byte."""
+        """Return torch's type for a MIL element type, under the mode of numerics; types of less than a byte take a whole byte."""
         if name not in self.dtypes:
             raise self.unsupported(f"with values of type {name}")
         return self.dtypes[name]
 
     @property
     def known_shape(self) -> tuple[int, ...] | None:
-        """Return the declared shape of the (first) output, or None if it is only known while the program runs."""
+        """Return the declared shape of the (first) output, or None if it is only known at run time."""
         kind = self.outputs[0] if self.outputs else None
         if kind is None:
             return None
@@ -235,7 +236,7 @@ def align(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def from_numpy(array: np.ndarray) -> torch.Tensor:
-    """Return a tensor over a constant's own memory if that is aligned (mapped weights are), else a copy. Read only."""
+    """Return a read-only tensor over a constant's own memory if that is aligned (mapped weights are), else a copy."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that mapped weights are read-only
         array = np.asarray(array)
@@ -245,7 +246,7 @@ def from_numpy(array: np.ndarray) -> torch.Tensor:
 
 
 def compute_wide(function: Callable[..., torch.Tensor], dtype: torch.dtype) -> Callable[..., torch.Tensor]:
-    """Return `function` computed in fp32 if arguments are fp16, its result rounded to `dtype`."""
+    """Return `function` wrapped to compute in fp32 on fp16 arguments, with its result rounded to `dtype`."""
 
     def run(*tensors: torch.Tensor) -> torch.Tensor:
         return function(*[widen(tensor) for tensor in tensors]).to(dtype)
@@ -261,8 +262,8 @@ def widen(tensor: torch.Tensor) -> torch.Tensor:
 def half_accumulates_wide(device: str = "cpu") -> bool:
     """Return True if this CPU (or GPU) multiplies fp16 matrices fast and sums in fp32.
 
-    The hardware is asked, then tried out: 2048 + 1 is 2048 in fp16, so a sum of 2048 and 4095 ones tells the two kinds of
-    accumulation apart (6144 after one rounding of 6143; 2048 or little more otherwise).
+    The hardware's description is read, then tested: 2048 + 1 is 2048 in fp16, so a sum of 2048 and 4095 ones tells the
+    two kinds of accumulation apart (6144 after one rounding of 6143; 2048 or little more otherwise).
     """
     if device == "cpu" and not torch.ops.mkldnn._is_mkldnn_fp16_supported():
         return False

@@ -7,9 +7,10 @@ from ane_sweep.reference.site import Site, Step, align, kernel, op
 
 
 def _read_spans(site: Site) -> tuple[list[int | slice], dict[int, slice]]:
-    """Return for each dimension a slice with Python's meaning, or one place (an int) whose dimension is dropped.
+    """Return for each dimension a Python slice, or an int for one place whose dimension is dropped; and the slices with
+    a negative step.
 
-    A mask that is set means "as far as it goes". Also those with a negative step, which torch does not have, by dimension.
+    A set mask removes that bound. Slices with a negative step, which torch lacks, are returned by dimension.
     """
     begin, end = site.static("begin"), site.static("end")
     rank = len(begin)
@@ -30,7 +31,7 @@ def _read_spans(site: Site) -> tuple[list[int | slice], dict[int, slice]]:
 
 @op("slice_by_index")
 def slice_by_index(site: Site) -> Step:
-    """Take x[begin:end:stride] by dimension."""
+    """Return the step of x[begin:end:stride] by dimension."""
     spans, flips = _read_spans(site)
     index = tuple(slice(None) if axis in flips else span for axis, span in enumerate(spans))
 
@@ -44,7 +45,7 @@ def slice_by_index(site: Site) -> Step:
 
 @kernel("slice_by_size")
 def slice_by_size(x: Tensor, begin: Tensor, *, size: list[int]) -> Tensor:
-    """Take `size` elements from `begin` on (counted from the end if negative); -1 takes all that follow."""
+    """Take `size` elements from `begin` (counted from the end if negative); size -1 takes all that follow."""
     index = []
     for start, count, length in zip(begin.tolist(), size, x.shape):
         first = start + length if start < 0 else start
@@ -54,7 +55,7 @@ def slice_by_size(x: Tensor, begin: Tensor, *, size: list[int]) -> Tensor:
 
 @op("slice_update")
 def slice_update(site: Site) -> Step:
-    """Return a copy of x with update at x[begin:end:stride]."""
+    """Return the step of a copy of x with the update at x[begin:end:stride]."""
     spans, flips = _read_spans(site)
 
     def run(x: Tensor, update: Tensor) -> Tensor:

@@ -1,13 +1,13 @@
-"""Look at every value of a run: its numbers, and how far each op is from the same op in fp32.
+"""Observe every value of a run: its numbers, and how far each op is from the same op in fp32.
 
-Two programs of the same ops are driven in step, one as declared and one in fp32, so no more than the values alive at one
-time are held. For every op two distances are taken, both relative to the largest magnitude of the fp32 value:
+Two programs of the same ops are driven in step, one as declared and one in fp32, so no more than the values alive at
+one time are held. For every op two distances are taken, both relative to the largest magnitude of the fp32 value:
 
     drift   from the fp32 run: the cost of all ops up to here together
     own     from the op in fp32 on this run's own arguments: the cost of this op by itself
 
-and `jump`, by how much the drift is larger than that of the op's arguments: where small differences become large ones
-(two large values cancel, a threshold is crossed), though nothing is lost there by itself.
+and `jump`, the factor by which the drift exceeds that of the op's arguments. It is large for an op that amplifies small
+differences (two large values cancel, a threshold is crossed) without losing accuracy itself.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ HALF_MAX = 65504.0
 class ObservedValue:
     """One value of a run.
 
-    `saturated` counts elements at fp16's largest magnitude; drift, own, jump and psnr_db are None without a second run, or for
-    values that are no floats.
+    `saturated` counts elements at fp16's largest magnitude; drift, own, jump and psnr_db are None without a second run,
+    or for values that are not floats.
     """
 
     index: int
@@ -79,7 +79,7 @@ def describe_value(
 
 
 def record_values(model: Model, inputs: Mapping[str, object], state: ModelState | None = None) -> list[ObservedValue]:
-    """Return every value of one prediction of a Model, in the order in which they are made (nested blocks too)."""
+    """Return every value of one prediction of a Model, in order of execution (nested blocks included)."""
     found: list[ObservedValue] = []
 
     def note(op: Op, made: dict[str, object]) -> None:
@@ -92,7 +92,7 @@ def record_values(model: Model, inputs: Mapping[str, object], state: ModelState 
 def collect_values(
     model: Model, inputs: Mapping[str, object], names: list[str], state: ModelState | None = None
 ) -> dict[str, np.ndarray]:
-    """Return intermediate values by name. Raises PackageError for names that no op of the model makes while it runs."""
+    """Return intermediate values by name. Raises PackageError for names that no executed op makes."""
     kept: dict[str, np.ndarray] = {}
 
     def note(op: Op, made: dict[str, object]) -> None:
@@ -109,7 +109,7 @@ def collect_values(
 
 
 def measure_distance(reference: object, candidate: object) -> float | None:
-    """Return the largest difference over the largest magnitude of the reference; NaN or infinity in one alone is infinite."""
+    """Return the largest difference divided by the reference's largest magnitude; infinite if only one is NaN or infinite."""
     if not (isinstance(reference, torch.Tensor) and isinstance(candidate, torch.Tensor)):
         return None
     if not reference.dtype.is_floating_point or reference.shape != candidate.shape or not reference.numel():
@@ -129,7 +129,7 @@ def measure_distance(reference: object, candidate: object) -> float | None:
 def measure_drift(model: Model, exact: Model, inputs: Mapping[str, object]) -> list[ObservedValue]:
     """Compare every op of `model` with the same op of `exact`, a Model of the same program with numerics="fp32".
 
-    Ops of nested blocks are not looked into: the `cond` or `while_loop` is compared as one op.
+    A `cond` or `while_loop` is compared as one op, not op by op inside.
     """
     found = []
     drifts: dict[str, float] = {}
@@ -159,7 +159,7 @@ def measure_psnr(reference: object, candidate: object) -> float | None:
 
 
 def _measure_own_error(mine: StepResult, true: StepResult) -> dict[str, float | None]:
-    """Return the distances of the exact op on the other run's arguments, widened; {} if it cannot run (states, lists)."""
+    """Return the distances of the exact op on the other run's widened arguments, or {} if it cannot run on them (states, lists)."""
     if len(mine.arguments) != len(true.arguments) or mine.op.type in ("read_state", "write_state"):
         return {}
     tensors = [value for value in mine.arguments if isinstance(value, torch.Tensor)]
@@ -194,24 +194,24 @@ def _walk(model: Model, inputs: Mapping[str, object]) -> Iterator[StepResult]:
 def rank_worst(
     found: list[ObservedValue], count: int, key: Callable[[ObservedValue], float | None] = lambda seen: seen.jump
 ) -> list[ObservedValue]:
-    """Return the ops that lose most, worst first: by default those where the drift grows most."""
+    """Return the ops that lose most, worst first: by default those whose drift grows most."""
     rated = [seen for seen in found if key(seen)]
     return sorted(rated, key=lambda seen: -(key(seen) or 0.0))[:count]
 
 
 @dataclass(frozen=True)
 class ValueComparison:
-    """The result of compare_values: `seen` are the candidate's values with one counterpart, in order; `matching` has the others."""
+    """The result of compare_values: `seen` has the candidate's values with one counterpart, in order; `matching` has the others."""
 
     seen: list[ObservedValue]
     matching: matching.Matching
 
 
 def compare_values(reference: Model, candidate: Model, inputs: Mapping[str, object]) -> ValueComparison:
-    """Compare the values that two different models both make, at the same place of their programs.
+    """Compare the corresponding values of two different models.
 
-    `drift` is the candidate's distance from the reference. Both run side by side, and a value that one makes before the other is
-    held until its counterpart is made.
+    `drift` is the candidate's distance from the reference. Both run in step, and a value waits in memory until its
+    counterpart is made.
     """
     found = matching.match_values(reference, candidate)
     wanted = set(found.of.values())

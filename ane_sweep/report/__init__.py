@@ -1,4 +1,4 @@
-"""Reports over records: the final table, Markdown, JSON, and the doubts below them."""
+"""Reports from records: the final table, Markdown, JSON, and the warnings below them."""
 
 from ane_sweep.report.doubts import doubts
 from ane_sweep.report.screen import as_table, as_text

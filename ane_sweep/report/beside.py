@@ -26,13 +26,13 @@ NOTE = (
 
 
 def section(cells: Cells) -> Section | None:
-    """Return the section, or None if no published figure matches."""
+    """Return the section "Published beside ours", or None if no published figure matches."""
     found = grid(cells)
     return None if found is None else Section("Published beside ours", [Para(NOTE), found])
 
 
 def grid(cells: Cells) -> Grid | None:
-    """Return the table without the columns in which no row has a figure; None if no published figure matches."""
+    """Return the table without empty columns, or None if no published figure matches."""
     if not (found := rows(cells)):
         return None
     kept = [n for n, head in enumerate(HEADS) if head in WORDS or any(row[n] != "-" for row in found)]
@@ -41,7 +41,7 @@ def grid(cells: Cells) -> Grid | None:
 
 
 def rows(cells: Cells) -> list[list[str]]:
-    """Return a row, in the order of HEADS, per published row that some record matches, in the order of the published file."""
+    """Return a row (columns of HEADS) for each published row that some record matches, in the published file's order."""
     found, alike = [], dict[tuple[str | None, ...], int]()
     for n, record in enumerate(cells.records):
         alike.setdefault(published.matching_key(cells.flat[n], record.realised.get("runtime")), n)
@@ -96,7 +96,7 @@ _PUBLISHED = {
 
 
 def _measured_texts(record: Record) -> dict[str, str]:
-    """Return what this host measured of the whole program, by column; no PSNR of random weights."""
+    """Return this host's figures of the whole program by column; no PSNR for random weights."""
     seconds, size = record.value("compile_s"), record.value("package_bytes")
     loads = {word: record.value(f"load_{word}_ms") for word in ("cold", "cached")}
     apart = [f"{ms:.4g} {word}" for word, ms in loads.items() if ms is not None]  # else the one load before the timing
@@ -111,7 +111,7 @@ def _measured_texts(record: Record) -> dict[str, str]:
 
 
 def _chip(wanted: str, record: Record) -> tuple[str, dict[str, Ops]]:
-    """Return the record's chip nearest to the wanted one (itself, one of its family, none), and its ops by kind of figure."""
+    """Return the record's chip nearest to the wanted one (itself, one of its family, or none), and its ops by kind of figure."""
     table = chips.table()
     known = list(dict.fromkeys(entry.chip for entry in record.placed("predicted") if entry.chip))
     family = table[wanted].family if wanted in table else None
@@ -122,7 +122,7 @@ def _chip(wanted: str, record: Record) -> tuple[str, dict[str, Ops]]:
 
 
 def _counts(row: published.Row, record: Record) -> tuple[str, str]:
-    """Return (ops published, by unit where they are; ops ours with the ratio), of the whole program or of the row's chunk."""
+    """Return (published ops, by unit if known; our ops with the ratio), for the whole program or the row's chunk."""
     units, theirs = _published_ops(row)
     if not theirs:
         return "", ""

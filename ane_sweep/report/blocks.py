@@ -1,4 +1,4 @@
-"""The blocks that a report is made of, and the two ways to write them down. Every text is escaped: HTML by its templates, Markdown here."""
+"""The blocks that a report consists of, and the two ways to write them. Every text is escaped: HTML by its templates, Markdown here."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ _SHARES = ("ANE ops %", "ANE ops % (predicted)")
 
 @dataclass
 class Para:
-    """A line or two of text."""
+    """A paragraph of text."""
 
     text: str
 
 
 @dataclass
 class Points:
-    """A list; a numbered one can be referred to."""
+    """A list; the items of a numbered one can be referred to."""
 
     items: list[str]
     numbered: bool = False
@@ -32,10 +32,10 @@ class Points:
 class Grid:
     """A table.
 
-    cells   numbers of the rows that are cells of the sweep, so that filters and plots find them
-    fold    the words to click on to see it; None: it is open
-    tones   a status per row, which colours its last column
-    doubts  numbers of the doubts of each row, which stand in that column
+    cells   numbers of the cells that the rows show, for filters and plots
+    fold    the words to click on to open it; None: it is open
+    tones   a status per row, for the colour of its last column
+    doubts  numbers of the warnings for each row, shown in that column
     """
 
     heads: list[str]
@@ -49,7 +49,7 @@ class Grid:
 
 @dataclass
 class BestRow:
-    """A winner: its work (empty if there is only one), its goals, its cell and the warnings about it."""
+    """A winner: its group of comparable cells (empty if there is only one group), its goals, its cell and the warnings about it."""
 
     work_name: str
     goals: str
@@ -63,7 +63,7 @@ class BestRow:
 
 @dataclass
 class Best:
-    """The best cells, which the page's script makes again at each limit. `heads` names their figures."""
+    """The best cells, which the page's script recomputes at each limit. `heads` names their figures."""
 
     heads: list[str]
     rows: list[BestRow]
@@ -78,7 +78,7 @@ class Plots:
     """SVG texts with a caption each, side by side if there is room.
 
     legend  (word, the CSS variable of its colour)
-    works   the number of the work of each, if they are of one: one is shown
+    works   the number of each plot's group of comparable cells, if it has one: the page shows one group at a time
     """
 
     items: list[tuple[str, str]]
@@ -89,7 +89,7 @@ class Plots:
 
 @dataclass
 class Widget:
-    """A part of the page that its script drives: a macro of blocks.html.j2; `text` is its place-holder in Markdown."""
+    """A part of the page that its script controls: a macro of blocks.html.j2; `text` replaces it in Markdown."""
 
     name: str
     values: list[tuple[object, ...]]
@@ -112,7 +112,7 @@ class Section:
 
 @cache
 def environment() -> Environment:
-    """Return the only place where text becomes HTML: templates/, in which every value is escaped unless a template says `safe`."""
+    """Return the only environment that makes HTML: templates/, in which every value is escaped unless a template says `safe`."""
     found = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -151,7 +151,7 @@ def figure_text(value: float | None, digits: int = 4) -> str:
 
 
 def markdown(block: Block) -> str:
-    """Return one block as Markdown. Plots are left to the HTML report; the figures behind them stand in the tables."""
+    """Return one block as Markdown. Plots are only in the HTML report; the tables have their figures."""
     match block:
         case Para(text) | Widget(_, _, text):
             return f"{escaped(text)}\n\n" if text else ""

@@ -36,10 +36,10 @@ from ane_sweep.terminal import format_path
 class Sweep:
     """The content of a report: the records, run.json, the search, and the drift of the worst cell if it was examined.
 
-    runs    the folder of the runs, as one would type it
-    places  positions of the cells that have a row and a point each, which `shown` holds
+    runs    the folder of the runs, as a user would type it
+    places  positions of the cells in `shown`, each of which has a row and a point
 
-    Texts are cleaned of secrets and paths, as a report is made to be sent around.
+    Texts have no secrets and paths, as reports are passed on.
     """
 
     records: list[Record]
@@ -66,7 +66,7 @@ class Sweep:
 
 
 def sections(sweep: Sweep) -> list[Section]:
-    """Return every section that has something to show, in the order of the report."""
+    """Return every section with content, in the order of the report."""
     if not sweep.records:
         return [Section("Cells", [Para("This sweep has no records.")])]
     doubts = with_cells(sweep.records, sweep.runs)
@@ -89,7 +89,7 @@ def head(sweep: Sweep) -> first.Head:
 
 
 def _cells(sweep: Sweep, doubts: list[Doubt]) -> Section:
-    """Return the table, each row with the numbers of its own warnings; warnings about all cells stand above."""
+    """Return the table of cells, each row with the numbers of its own warnings; warnings about all cells come before it."""
     records, every = sweep.shown.records, len(sweep.records)
     parts = table.list_columns(records, estimates=True)
     status = [f"{r.status.value}: {r.reason}" if r.reason else r.status.value for r in records]
@@ -205,5 +205,5 @@ def _distinct(values: Iterable[str]) -> str:
 
 
 def _short(value: float | None) -> str:
-    """Return a figure with its significant digits."""
+    """Return a figure with its significant digits, shortened."""
     return f"{value:.1f}" if value and value >= 100 and value % 1 else figure_text(value)

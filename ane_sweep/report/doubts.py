@@ -1,4 +1,4 @@
-"""The warnings about a sweep, each with the next thing to try. One sentence per kind of warning, not per cell."""
+"""The warnings about a sweep, each with advice. One sentence per kind of warning, not per cell."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -17,10 +17,10 @@ RUNS = "outputs/runs"
 
 @dataclass(frozen=True)
 class Doubt:
-    """One sentence, and the positions of the cells that it is about.
+    """One warning as a sentence, and the positions of the cells that it concerns.
 
-    meaning         it says what their figures mean at all
-    doubts_figures  it says something against them
+    meaning         it says what the cells' figures mean
+    doubts_figures  it casts doubt on their figures
     """
 
     text: str
@@ -35,7 +35,7 @@ def doubts(records: Sequence[Record], runs: str = RUNS) -> list[str]:
 
 
 def with_cells(records: Sequence[Record], runs: str = RUNS) -> list[Doubt]:
-    """Return the warnings with the cells that each is about."""
+    """Return the warnings with the cells that each concerns."""
     place = {id(record): n for n, record in enumerate(records)}
     kinds = [(_not_ok(records, runs), False, True), (_labels(records), True, True)]
     kinds += [(_under_floor(records), False, True), (_timing(records), False, True)]
@@ -48,7 +48,7 @@ def with_cells(records: Sequence[Record], runs: str = RUNS) -> list[Doubt]:
 
 
 def about_all(doubts: Iterable[Doubt], records: Sequence[Record]) -> list[Doubt]:
-    """Return the warnings that are about every timed cell."""
+    """Return the warnings that concern every timed cell."""
     timed = {n for n, record in enumerate(records) if is_timed(record)}
     return [doubt for doubt in doubts if timed and timed <= set(doubt.cells)]
 
@@ -57,7 +57,7 @@ Warnings = Iterable[tuple[str, list[Record]]]
 
 
 def _grouped(records: Sequence[Record], key: Callable[[Record], object]) -> dict[str, list[Record]]:
-    """Return the records by the text that they have under a key; those without one are left out."""
+    """Return the records grouped by their text for a key; records without one are left out."""
     groups: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         if text := key(record):
@@ -148,7 +148,7 @@ def _labels(records: Sequence[Record]) -> Warnings:
 
 
 def _under_floor(records: Sequence[Record]) -> Warnings:
-    """Yield the warnings about precisions that have no gate of their own."""
+    """Yield the warnings about low PSNR with precisions that have no gate of their own."""
     axes = varying_axes(list(records))
     for warning, cells in _grouped(records, lambda record: record.realised.get("psnr_warning")).items():
         next_step = "Next: a task's score (`ane-sweep help precisions`), or more bits."

@@ -1,7 +1,7 @@
-"""The search for the ops that lose the worst cell's accuracy: a separate task, requested by `report --drift`.
+"""The search for the ops that cost the worst cell its accuracy: a separate task, requested by `report --drift`.
 
-At the end of a sweep it runs by itself only if a cell is under its precision's gate and its program is
-small. Its result stays in the run's folder (drift.json) for every later report.
+At the end of a sweep it runs automatically only if a cell is below its precision's gate and its program is small. Its
+result stays in the run's folder (drift.json) for every later report.
 """
 
 import math
@@ -34,7 +34,7 @@ PROGRAMS = [name for name, stage in reversed(STAGES.items()) if stage.leaves == 
 
 @dataclass(frozen=True)
 class Op:
-    """An op of the program: the distance of its value from the exact one, and its own share of it."""
+    """An op of the program: the distance of its value from the exact one, and the op's own share of it."""
 
     name: str
     type: str
@@ -47,7 +47,7 @@ class Op:
 
 @dataclass(frozen=True)
 class Drift:
-    """drift.json: see stages/drift.py."""
+    """The content of drift.json: see stages/drift.py."""
 
     model: str
     numerics: str
@@ -60,7 +60,7 @@ class Drift:
     cell_key: str | None = None
 
     def with_texts(self, say: Callable[[str], str] = outward.make_public) -> "Drift":
-        """Return the same with every text mapped by `say`."""
+        """Return a copy with `say` applied to every text."""
         return conversion.convert(outward.map_texts(msgspec.to_builtins(self), say), Drift)
 
 
@@ -75,7 +75,7 @@ def worst_cell(records: Sequence[Record]) -> int | None:
 
 
 def called_for(records: Sequence[Record]) -> bool:
-    """Return True if the worst cell lies under its gate and is small enough to be examined unasked."""
+    """Return True if the worst cell is below its gate and small enough to be examined without a request."""
     n = worst_cell(records)
     size = None if n is None else records[n].value("package_bytes")
     return n is not None and "PSNR" in (records[n].reason or "") and size is not None and size <= SMALL_BYTES
@@ -84,9 +84,9 @@ def called_for(records: Sequence[Record]) -> bool:
 def look(
     folder: Path, records: Sequence[Record], store: Store, memory_bytes: int, timeout_s: float = TIMEOUT_S
 ) -> None:
-    """Run the task and leave drift.json in the run's folder.
+    """Run stage drift on the worst cell and write drift.json to the run's folder.
 
-    Raises ConfigError where there is nothing to look into, StageError where the task failed.
+    Raises ConfigError if no cell can be examined, StageError if the task failed.
     """
     installed.need_worker("--drift")
     n = worst_cell(records)
@@ -121,7 +121,7 @@ def _inputs(record: Record, store: Store) -> dict[str, Path]:
 
 
 def read(folder: Path) -> Drift | None:
-    """Return drift.json of a run, or None if it is absent or of another form."""
+    """Return drift.json of a run, or None if it is absent or has another form."""
     return kept.as_kind(disk.read_json(folder / FILE_NAME), Drift)
 
 
@@ -155,7 +155,7 @@ def _row(op: Op) -> list[str]:
 
 
 def look_where_called_for(folder: Path, records: list[Record], store: Store) -> None:
-    """Examine the worst cell at the end of a sweep if it is under its gate and small. Trouble is only a warning."""
+    """Examine the worst cell at the end of a sweep if it is below its gate and small. A failure is only a warning."""
     if not called_for(records):
         return
     try:

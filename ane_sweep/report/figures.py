@@ -1,7 +1,7 @@
 """The report's plots, as SVG text drawn by matplotlib, which MLflow brings along anyway.
 
 Colours are CSS variables with a fallback, so one figure serves a light page, a dark page, and a viewer that knows
-neither. Points are added here, one circle a cell with `data-cell`, for the page's filters to find. matplotlib is imported
+neither. Points are added as one circle per cell with `data-cell`, for the page's filters. matplotlib is imported
 inside functions only (0.4 s).
 """
 
@@ -64,10 +64,10 @@ def lines(
     bars: Sequence[tuple[float, float, float, int]] = (),
     name: str = "",
 ) -> str:
-    """Points, and lines between those that belong together. `ticks` names the positions 0, 1, ... of a plain axis.
+    """Draw points, and lines between related ones. `ticks` names the positions 0, 1, ... of an axis without numbers.
 
     paths   (xs, ys, series) of each line
-    bars    (x, low, high, series): the spread of each point
+    bars    (x, low, high, series) of each point's spread
     """
     with drawing(3.3) as (figure, axes):
         for x, low, high, series in bars:
@@ -96,7 +96,7 @@ def stacked(bars: Sequence[tuple[str, dict[Unit, float]]], *, x_label: str, name
 
 
 def ladder(rows: Sequence[tuple[str, dict[str, float]]], steps: Sequence[str], *, x_label: str, name: str = "") -> str:
-    """Draw a line a cell under its name, a dot a step, on a logarithmic axis. rows: (label, {step: milliseconds})."""
+    """Draw a line per cell under its name with a dot per step, on a logarithmic axis. rows: (label, {step: milliseconds})."""
     with drawing(0.95 + 0.46 * len(rows)) as (figure, axes):
         points: list[Point] = []
         for row, (label, values) in enumerate(rows):
@@ -115,7 +115,7 @@ def ladder(rows: Sequence[tuple[str, dict[str, float]]], steps: Sequence[str], *
 
 
 def spans(rows: Sequence[Bar], *, x_label: str, name: str = "") -> str:
-    """Draw a bar a row under its name, its stretches one behind the other from 0, and beneath it a thin strip by unit."""
+    """Draw a bar per row under its name, its parts in sequence from 0, and below it a thin strip by unit."""
     with drawing(0.75 + 0.46 * len(rows)) as (figure, axes):
         for y, (_, bar, strips) in zip(range(len(rows))[::-1], rows):
             left = 0.0
@@ -132,7 +132,7 @@ def spans(rows: Sequence[Bar], *, x_label: str, name: str = "") -> str:
 
 
 def _named_rows(axes: "Axes", labels: Sequence[str], above: float) -> None:
-    """Write each row's name above it, which costs the plot no width."""
+    """Write each row's name above it, where it takes no width from the plot."""
     for row, label in enumerate(reversed(labels)):
         axes.text(0, row + above, label, transform=axes.get_yaxis_transform(), fontsize=NAME, color=INK, va="bottom")
     axes.set_ylim(-0.5, len(labels) - 0.1)
@@ -145,7 +145,7 @@ def drift(
 ) -> str:
     """Draw the PSNR of each value of a program against fp32, in the order in which they are made.
 
-    values  (op index, dB or None for a value that is no float); marks: (op index, dB, name) of the ops that lose most
+    values  (op index, dB; None for a value that is not a float); marks: (op index, dB, name) of the ops that lose most
     """
     with drawing(3.0) as (figure, axes):
         known = [(x, y) for x, y in values if y is not None and math.isfinite(y)]
@@ -187,9 +187,9 @@ def frame(
 
 
 def _scale(axis: "Axis", values: Sequence[float], log: bool) -> None:
-    """Make an axis logarithmic if its values span more than a factor of 12; else give it few round ticks.
+    """Make an axis logarithmic if its values span more than a factor of 12; else give it a few round ticks.
 
-    A window is never so narrow that its ticks differ in the last digits alone.
+    The axis is never so narrow that its ticks differ only in the last digits.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -205,7 +205,7 @@ def _scale(axis: "Axis", values: Sequence[float], log: bool) -> None:
 
 
 def _plain_ticks(axis: "Axis") -> None:
-    """Label 10, 100, 1,000 in place of powers, and 2 and 5 between them if there is room."""
+    """Label 10, 100, 1,000 instead of powers, and 2 and 5 between them if there is room."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = axis.get_view_interval()
@@ -216,7 +216,7 @@ def _plain_ticks(axis: "Axis") -> None:
 
 
 def svg(figure: "Figure", axes: "Axes", points: Sequence[Point], name: str) -> str:
-    """Return the figure as an `<svg>` element that scales with its column, with the points in it."""
+    """Return the figure, with the points in it, as an `<svg>` element that scales with its column."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     height = figure.get_figheight() * 72

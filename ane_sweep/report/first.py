@@ -1,5 +1,6 @@
-"""The head of a page and its first screen: the sweep's outcome, the best cells of each work under the limits, and the picture of
-what they cost."""
+"""The head of a page and its first screen: the sweep's outcome, the best cells of each group under the limits, and a
+plot of accuracy against latency.
+"""
 
 import itertools
 from collections import Counter
@@ -30,7 +31,7 @@ class Head(TypedDict):
 
 
 def head(records: list[Record], doubts: list[Doubt]) -> Head:
-    """Return the texts above the first section; warnings about the figures of every cell stand once, there."""
+    """Return the texts above the first section, including warnings that concern every cell's figures."""
     return Head(
         title=title(records),
         sweep=records[0].sweep,
@@ -41,7 +42,7 @@ def head(records: list[Record], doubts: list[Doubt]) -> Head:
 
 
 def title(records: list[Record]) -> str:
-    """Return the models and the axes that vary: `minilm: variant, chunks, precision`."""
+    """Return the title, the models and the varying axes: `minilm: variant, chunks, precision`."""
     models = list(dict.fromkeys(str(record.cell.get("model", "-")) for record in records))
     named = ", ".join(models[:3]) + (f" and {len(models) - 3} more" if len(models) > 3 else "")
     others = [axis for axis in varying_axes(records) if axis != "model"]
@@ -49,13 +50,13 @@ def title(records: list[Record]) -> str:
 
 
 def lines(records: list[Record], changed: dict[str, object]) -> list[str]:
-    """Return the lines on the timing and on those settings of all cells that are not the default ones."""
+    """Return the lines on the timing and on settings of all cells that differ from the defaults."""
     found = [line for line in table.list_head_lines(records) if line.startswith("latency: ")]
     return [*found, f"all cells: {table.setting_words(changed)}"] if changed else found
 
 
 def section(cells: views.Cells) -> Section | None:
-    """Return the section, or None if fewer than two cells have all figures. The page's script makes the rows again at each limit."""
+    """Return the section, or None if fewer than two cells have all figures. The page's script recomputes the rows at each limit."""
     works = ranking.group_by_work(cells.records)
     if sum(map(len, works)) < 2:
         return None
@@ -67,7 +68,7 @@ def section(cells: views.Cells) -> Section | None:
 
 
 def rows(cells: views.Cells, works: list[list[int]], limit: dict[str, float] | None = None) -> list[BestRow]:
-    """Return a row for each winner of each work."""
+    """Return a row for each winner of each group of comparable cells."""
     names, parts = views.work_names(cells, works), _columns(cells.records)
     return [
         BestRow(
@@ -86,7 +87,7 @@ def rows(cells: views.Cells, works: list[list[int]], limit: dict[str, float] | N
 
 
 def note(cells: views.Cells, work: list[int], winner: ranking.Winner) -> str:
-    """Return the warnings about a winner: its status, and the cells that are as fast."""
+    """Return the warnings about a winner: its status, and the cells that are equally fast."""
     texts = [views.doubt(cells.records[winner.cell])]
     if winner.tied:
         names = [views.within(cells, work, n) for n in winner.tied[:TIES]]
@@ -96,7 +97,7 @@ def note(cells: views.Cells, work: list[int], winner: ranking.Winner) -> str:
 
 
 def _columns(records: list[Record]) -> list[Column]:
-    """Return the figures beside a winner; estimates without their bands, which stand in the table of cells."""
+    """Return the columns of figures for winners; estimates without their bands, which are in the table of cells."""
     specs = sorted(
         metrics.shown_in("report"), key=lambda spec: (spec.name != headline.HEADLINE, spec.name not in RANKED)
     )
@@ -111,7 +112,7 @@ def _columns(records: list[Record]) -> list[Column]:
 
 
 def limits(cells: views.Cells) -> Widget:
-    """Return the filters and limits that act on every table and plot of cells; an axis with few values is a choice."""
+    """Return the filters and limits for all tables and plots of cells; an axis with few values is a choice."""
     every = range(len(cells.records))
     found = [(axis, list(dict.fromkeys(cells.value(n, axis) for n in every))) for axis in [*cells.axes, "status"]]
     axes = [(axis, values) for axis, values in found if 1 < len(values) <= 30]
@@ -131,7 +132,7 @@ def _pictures(cells: views.Cells, works: list[list[int]]) -> Plots:
 
 
 def _reading(records: list[Record]) -> Widget:
-    """Return a line on how to read the picture."""
+    """Return a line on how to read the first plot."""
     untested = ranking.describe_untested(records)
     score = any(ranking.choose_goals(records, work).keys() - RANKED.keys() for work in ranking.group_by_work(records))
     beaten = f"in latency, size{', PSNR and score' if score else ' and PSNR'} together"
@@ -140,7 +141,7 @@ def _reading(records: list[Record]) -> Widget:
 
 
 def facts(cells: views.Cells) -> dict[str, object]:
-    """Return the facts that the page's script chooses the best cells by: names, axis values, texts and figures of each cell."""
+    """Return the facts with which the page's script chooses the best cells: names, axis values, texts and figures of each cell."""
     works, axes, parts = ranking.group_by_work(cells.records), [*cells.axes, "status"], _columns(cells.records)
     known: list[dict[str, object]] = [
         {"name": name, "axes": {axis: cells.value(n, axis) for axis in axes}} for n, name in enumerate(cells.names)

@@ -1,8 +1,8 @@
-"""Inside a cell: what one prediction is made of, chunk by chunk, what one process did from load to the last call, and which
-ops take the time.
+"""Details of cells: the parts of one prediction, chunk by chunk, the steps of one process from load to the last call,
+and the ops that take most time.
 
-Parts and gaps are measured on the host of the record; the strip beneath a part is how its planner cost is planned (Core
-ML) or predicted to be shared out by unit, and was not measured.
+Parts and gaps are measured on the host of the record; the strip below a part shows its planner cost by unit as planned
+(Core ML) or predicted, not measured.
 """
 
 from ane_sweep.bridge.figures import Timing
@@ -61,7 +61,7 @@ def _predictions(cells: Cells, found: list[int]) -> list[Block]:
 
 
 def parts(record: Record) -> list[float]:
-    """Return the milliseconds of each chunk; [] for a program in one piece and for a pipeline that does not tell."""
+    """Return the milliseconds of each chunk; [] for an uncut program and for a pipeline that does not report them."""
     found: list[float] = []
     while (value := record.value(f"latency_chunk_{len(found) + 1}_median_ms")) is not None:
         found.append(value)
@@ -69,12 +69,12 @@ def parts(record: Record) -> list[float]:
 
 
 def gaps(record: Record) -> list[float]:
-    """Return the milliseconds behind each chunk but the last."""
+    """Return the milliseconds after each chunk but the last."""
     return [record.value(f"latency_gap_{n}_median_ms") or 0.0 for n in range(1, len(parts(record)))]
 
 
 def placed(record: Record) -> Placement | None:
-    """Return the entry whose chunks are those that were timed: as planned, else as predicted."""
+    """Return the placement with the timed chunks: the planned one, else the predicted one."""
     wanted = len(parts(record))
     entries = [*record.placed("planned"), *record.placed("predicted")]
     return next((entry for entry in entries if len(entry.chunks) == wanted), None)

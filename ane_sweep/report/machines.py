@@ -1,4 +1,4 @@
-"""The machines of a fleet that took part in a sweep: what each is, what it did, what was lost on it, which cells it measured."""
+"""The machines of a fleet that took part in a sweep: their facts, work, losses, and the cells that each measured."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +16,7 @@ _NAMED = 4  # cells of a machine
 
 
 def rows(records: Sequence[Record], info: Mapping[str, object]) -> list[list[str]]:
-    """Return a row a machine if more than one took part."""
+    """Return a row per machine if more than one took part."""
     listed = info.get("machines")
     known = {n: facts for n, facts in listed.items() if isinstance(facts, dict)} if isinstance(listed, dict) else {}
     axes = varying_axes(list(records))

@@ -1,4 +1,4 @@
-"""The reasons why ops stay off the Neural Engine, and advice: as predicted, and as Core ML's own plan says.
+"""The reasons why ops stay off the Neural Engine, and advice: from predictions, and from Core ML's own plan.
 
 Cells that have a reason in common share its row, whatever the chip.
 """
@@ -39,7 +39,7 @@ class Place:
 
 
 def section(cells: Cells) -> Section | None:
-    """Return the advice, closed gates first, then a row for each reason, the most costly first."""
+    """Return the section: advice first, with violated gates at the top, then a row for each reason, the most costly first."""
     pieces, why = advice(cells), _reasons(cells)
     made: list[Block] = [Para("To keep more of it there:"), Points(pieces)] if pieces else []
     if why:
@@ -74,7 +74,7 @@ def _range(texts: Iterable[str]) -> str:
 
 
 def advice(cells: Cells) -> list[str]:
-    """Return each piece of advice once with its cells and chips; a gate decides over the whole program and comes first."""
+    """Return each piece of advice once with its cells and chips; gates come first, as they concern the whole program."""
     found: dict[tuple[int, str, str], tuple[Place, dict[str, None]]] = {}
     for n, record in enumerate(cells.records):
         for entry in record.placement:

@@ -1,7 +1,7 @@
-"""Writes a report down: one HTML file that needs nothing else, and Markdown.
+"""A writer of reports: one self-contained HTML file, and Markdown.
 
-The page holds its style, its script, its plots and the figures that the script chooses by. It asks for no network, and
-says so to the browser (Content-Security-Policy), so that nothing a record holds could.
+The page contains its style, script, plots and figures. A Content-Security-Policy forbids network access, also for
+anything hidden in a record.
 """
 
 import base64
@@ -67,8 +67,9 @@ def write(folder: Path) -> Path:
 
 
 def texts(sweep: Sweep) -> dict[str, str]:
-    """Return {file name: text} of the whole report, its plots as files of their own (for slides and for the tracker) last, in the
-    light page's colours."""
+    """Return {file name: text} of the whole report; its plots come last as separate files (for slides and the tracker),
+    in the light page's colours.
+    """
     made = document.sections(sweep)
     found = {MARKDOWN_NAME: as_markdown(sweep, made), HTML_NAME: as_html(sweep, made)}
     named = [(s.anchor, svg) for s in made for b in s.blocks if isinstance(b, blocks.Plots) for svg, _ in b.items]
@@ -88,7 +89,7 @@ def put(folder: Path, made: dict[str, str]) -> None:
 
 
 def save(path: Path, text: str, opened: Callable[[Path], AbstractContextManager[Path]] = open_user_file) -> Path:
-    """Write a text to a path, by default one that the user gave. Raises ConfigError if it cannot be written."""
+    """Write a text to a path, by default one given by the user. Raises ConfigError if it cannot be written."""
     try:
         with opened(path) as aside:
             aside.write_text(text, encoding="utf-8", errors="backslashreplace")  # paths that are no UTF-8

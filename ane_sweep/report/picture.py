@@ -1,7 +1,7 @@
-"""The report's first picture: accuracy against latency of the cells of one work; its colour says where they would run.
+"""The report's first plot: accuracy against latency of the cells of one group; the colour shows the predicted unit.
 
-Drawn on matplotlib's axes by our own hand: spreads as bars, a circle a cell (hollow: in doubt; ringed: on the front), and
-names, which cover neither each other nor a point.
+Our code draws on matplotlib's axes: spreads as bars, a circle per cell (hollow: has warnings; ringed: on the front),
+and names that cover neither each other nor a point.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _LETTER, _HEIGHT = 6.2, 11.0  # of a name, about: letters are of system-ui
 
 @dataclass
 class Spot:
-    """One cell: milliseconds with the middle half of its samples, dB, and the words of its tooltip.
+    """One cell: milliseconds with the middle half of its samples, PSNR in dB, and the words of its tooltip.
 
     ane   percent of its ops on the ANE, or None; radius: in points
     """
@@ -40,7 +40,7 @@ class Spot:
 
 
 def shade(ane: float | None) -> int:
-    """Return the number of a colour: 0 unknown, 1 little, 2 more, 3 most."""
+    """Return the index of a colour: 0 unknown, 1 little, 2 more, 3 most."""
     return 0 if ane is None else len(CLASSES) - next(n for n, (least, _) in enumerate(CLASSES) if ane >= least)
 
 
@@ -62,7 +62,7 @@ def draw(spots: Sequence[Spot], name: str) -> str:
 
 
 def _placed(axes: "Axes", spots: Sequence[Spot], height: float) -> list[tuple[float, float, float, float]]:
-    """Return (x, y, left and right end of the bar) of each spot in the drawing; a bar without an end ends at the frame."""
+    """Return (x, y, left and right end of the bar) of each spot in the drawing; a bar without an end stops at the frame."""
     left = axes.get_xlim()[0]
     found = []
     for spot in spots:
@@ -83,10 +83,10 @@ def _make_point(spot: Spot, x: float, y: float, low: float, high: float) -> dict
 
 
 def _names(axes: "Axes", spots: Sequence[Spot], placed: Sequence[tuple[float, float, float, float]]) -> str:
-    """Return the names as SVG, each beside its point wherever it covers no name, point or bar.
+    """Return the names as SVG, each next to its point if it then covers no name, point or bar.
 
-    Names of the front come first, then of sound cells, then of fast ones. A name away from its point has a line to it; one
-    without any room is left to the tooltip.
+    Names of the front come first, then of cells without warnings, then of fast ones. A name away from its point has a
+    line to it; a name without room is only in the tooltip.
     """
     frame, page = axes.get_window_extent(), axes.figure.bbox  # at 72 dots an inch: points
     left, width, bottom = frame.x0, page.width, page.height - frame.y0

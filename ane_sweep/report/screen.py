@@ -1,6 +1,6 @@
-"""The final table of a sweep on a terminal, in a pipe and in a log: what it is about, a row a cell, doubts below.
+"""The final table of a sweep on a terminal, in a pipe and in a log: a heading, a row per cell, warnings below.
 
-A narrow screen costs heads their words, then columns, those that a choice rests on least first.
+On a narrow screen, headings become shorter, and then the least important columns are dropped.
 """
 
 from rich.box import Box
@@ -23,7 +23,7 @@ IQR = "IQR"
 
 
 def columns(records: list[Record], width: int | None = None) -> tuple[list[Column], list[str]]:
-    """Return (the columns that fit, the names of the others). A reason is a number: it stands once, below."""
+    """Return (the columns that fit, the names of the others). A reason appears as a number, and its text once below."""
     parts = table.list_columns(records, estimates=True)
     specs = metrics.shown_in("table")
     short = {spec.column: spec.narrow for spec in specs if spec.narrow} | {PREDICTED: "ANE %"}
@@ -58,8 +58,9 @@ def natural(parts: list[Column]) -> int:
 
 
 def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) -> Group | Text:
-    """Return a rich renderable: heads, table, warnings. `width` is that of the console that will print it; `runs` is the folder of
-    the runs, as a user would type it."""
+    """Return the table for rich: heads, rows, warnings. `width` is that of the console that will print it; `runs` is
+    the folder of the runs, as a user would type it.
+    """
     if not records:
         return Text("no records")
     records = map_record_texts(records, outward.escape_controls)
@@ -85,5 +86,5 @@ def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) 
 
 
 def as_text(records: list[Record], width: int = 100, runs: str = RUNS) -> str:
-    """Return the same as plain text of at most `width` columns, without colour: for pipes, logs and tests."""
+    """Return the table as plain text of at most `width` columns, without colour: for pipes, logs and tests."""
     return tables.plain(as_table(records, width, runs), width) + "\n"

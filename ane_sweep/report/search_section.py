@@ -1,4 +1,4 @@
-"""The report's section on what `ane-sweep best` did: the trials in their order, and the cells that it did not time."""
+"""The report's section on a search by `ane-sweep best`: the trials in order, and the cells that were not timed."""
 
 import re
 from collections import defaultdict
@@ -23,9 +23,10 @@ def section(log: SearchLog | None, records: Sequence[Record]) -> Section | None:
 
 
 def _front(log: SearchLog, cells: dict[str, int]) -> tuple[str, str] | None:
-    """Draw the trials by two figures, with a line along those that no other trial beats in both; None if a figure lacks.
+    """Draw the trials by two figures, with a line along those that no other trial beats in both; None without two
+    figures.
 
-    The figures are two objectives, or the objective and the figure of the first limit.
+    The figures are two objectives, or the objective and the first limit's figure.
     """
     signs = log.goal.objectives | {
         name: sign for name, sign in log.goal.limited_figures() if name not in log.goal.objectives
@@ -56,12 +57,12 @@ def _point(log: SearchLog, cells: dict[str, int], n: int, x: float, y: float) ->
 
 
 def _series(log: SearchLog, n: int) -> int:
-    """Return the colour of a trial: the grey of the palette if it is beyond a limit."""
+    """Return the colour of a trial: grey if it breaks a limit."""
     return 8 if any(not log.goal.holds(name, value) for name, value in log.trials[n].figures.items()) else 0
 
 
 def _order(log: SearchLog, cells: dict[str, int]) -> tuple[str, str] | None:
-    """Draw the trials one after the other, and the best so far."""
+    """Draw the trials in order, and the best value so far."""
     name, sign = next(iter(log.goal.objectives.items()))
     values = [(n, value) for n, trial in enumerate(log.trials) if (value := trial.figures.get(name)) is not None]
     if not values:

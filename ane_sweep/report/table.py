@@ -1,7 +1,7 @@
 """The table of a sweep: its columns, as Markdown for a README, as JSON for scripts; screen.py has it for terminals.
 
-One row a cell. Columns: the model, every other axis that varies, latency, PSNR, package size (and bits a weight, where
-precision varies), status. What is equal in all rows is said once above the table, what deserves doubt below it.
+One row per cell. Columns: the model, every other varying axis, latency, PSNR, package size (and bits per weight, if
+precision varies), status. Settings that all rows share are above the table, warnings below it.
 """
 
 import json
@@ -32,7 +32,7 @@ REASON_LIMIT = 60
 
 @dataclass
 class Column:
-    """One column as text; `cells` has an entry per record."""
+    """One column of text; `cells` has an entry per record."""
 
     head: str
     cells: list[str]
@@ -43,8 +43,9 @@ class Column:
 
 
 def list_columns(records: list[Record], estimates: bool = False) -> list[Column]:
-    """Return the table as columns, the same for every output format; with `estimates`, also the share of the planner cost and a
-    column a chip."""
+    """Return the table as columns, the same for every output format; with `estimates`, also the share of the planner
+    cost and a column per chip.
+    """
     axes = varying_axes(records)
     found = [Column("model", _model_names(records, axes))]
     for axis in axes:
@@ -76,8 +77,9 @@ def list_columns(records: list[Record], estimates: bool = False) -> list[Column]
 
 
 def metric_columns(records: Sequence[Record], specs: Iterable[MetricSpec]) -> list[Column]:
-    """Return a column for each of these metrics that some record has, in other words than its fallback; those of RANKED always
-    have one. It is `1.83 (1.82)` where fp32 torch has a figure too."""
+    """Return a column for each of these metrics that some record has with a value different from its fallback; RANKED
+    metrics always have one. A cell is `1.83 (1.82)` if fp32 torch has a figure too.
+    """
     found = []
     for spec in specs:
         if spec.name == HEADLINE:
@@ -101,7 +103,7 @@ def estimate_head(chip: str) -> str:
 
 
 def estimate_text(record: Record, chip: str) -> str:
-    """Return `1.35 (0.81 to 3.8)`, `not estimated` if the record says why, or `-`."""
+    """Return an estimate as `1.35 (0.81 to 3.8)`, `not estimated` if the record gives a reason, or `-`."""
     known = estimate(record, chip)
     if known is None:
         entries = [entry for entry in record.placed("predicted") if entry.chip == chip]
@@ -111,7 +113,7 @@ def estimate_text(record: Record, chip: str) -> str:
 
 
 def by_chip(record: Record, share: Callable[[Placement], float]) -> str:
-    """Return a share of each prediction in percent, once if all chips agree; "" if nothing is predicted."""
+    """Return a share in each prediction in percent, once if all chips agree; "" if there is no prediction."""
     entries = [entry for entry in record.placed("predicted") if entry.ops.total]
     shares = {entry.chip: f"{100 * share(entry):.0f}" for entry in entries}
     if len(set(shares.values())) <= 1:
@@ -120,7 +122,7 @@ def by_chip(record: Record, share: Callable[[Placement], float]) -> str:
 
 
 def _model_names(records: list[Record], axes: list[str]) -> list[str]:
-    """Return the model names; a label stands beside its own row, unless all rows share it or an axis column has it."""
+    """Return the model names, with a row's label added unless all rows share it or a column has it."""
     labels = [list_row_labels(record) for record in records]
     differ = len(set(map(tuple, labels))) > 1
     names = []
@@ -132,7 +134,7 @@ def _model_names(records: list[Record], axes: list[str]) -> list[str]:
 
 
 def list_head_lines(records: list[Record]) -> list[str]:
-    """Return the lines above the table: counts, settings that are not the default ones, the timing, labels."""
+    """Return the lines above the table: counts, settings that differ from the defaults, the timing, labels."""
     counts = Counter(record.status.value for record in records)
     statuses = ", ".join(f"{n} {s}" for s, n in counts.items())
     lines = [f"sweep {records[0].sweep}: {count(len(records), 'cell')}, {statuses}"]
@@ -177,7 +179,7 @@ def list_not_estimated(records: Sequence[Record]) -> list[str]:
 
 
 def split_settings(records: Sequence[Record]) -> tuple[dict[str, object], dict[str, object]]:
-    """Return (settings that all cells share and that differ from the defaults, shared settings that do not)."""
+    """Return (shared settings that differ from the defaults, other shared settings)."""
     shown = {"model", "family", "size", *varying_axes(list(records))}
     if all(record.weights.kind == "own" for record in records):
         shown.add("weights")  # "pretrained" only means that no others were asked for
@@ -190,12 +192,12 @@ def split_settings(records: Sequence[Record]) -> tuple[dict[str, object], dict[s
 
 
 def setting_words(settings: dict[str, object]) -> str:
-    """Return `key=value` of each setting, as it is typed."""
+    """Return each setting as `key=value`, as a user would type it."""
     return " ".join(f"{as_typed(key)}={axis_text(value)}" for key, value in settings.items())
 
 
 def list_row_labels(record: Record) -> list[str]:
-    """Return the caveats of a row's figures, in the words one would type."""
+    """Return the caveats of a row's figures, as short labels."""
     words = ["stand-in, no Mac"] if record.host.get("stand_in") else []
     if has_random_weights(record):
         words.append("weights=random" if record.weights.kind == "random" else "random weights")
@@ -203,9 +205,9 @@ def list_row_labels(record: Record) -> list[str]:
 
 
 def latency_text(record: Record) -> str:
-    """Return `40.55 ± 0.81`: the latency that answers and its interquartile range in ms, with the decimals that it bears.
+    """Return the headline latency and its interquartile range in ms with meaningful decimals: `40.55 ± 0.81`.
 
-    It is `70 [IQR 398]` if the range exceeds the value.
+    If the range exceeds the value, the text is `70 [IQR 398]`.
     """
     found = headline(record)
     if found is None:
@@ -220,20 +222,20 @@ def latency_text(record: Record) -> str:
 
 
 def status_text(record: Record) -> str:
-    """Return the status and, unless ok, the beginning of the reason; the whole reason stands below the table."""
+    """Return the status and, unless ok, the beginning of the reason; the whole reason is below the table."""
     if record.status is Status.OK or not record.reason:
         return record.status.value
     return f"{record.status.value}: {textwrap.shorten(record.reason, REASON_LIMIT, placeholder=' ...')}"
 
 
 def verdict_text(record: Record) -> str:
-    """Return `agrees (ane)`, `disagrees (cpu)`, `unavailable`; `-` if Core ML took no part."""
+    """Return the verdict as `agrees (ane)`, `disagrees (cpu)`, `unavailable`; `-` without Core ML."""
     observed = record.realised.get("observed")
     return str(record.realised.get("verdict") or "-") + (f" ({observed})" if observed else "")
 
 
 def as_markdown(records: list[Record], notes: bool = True) -> str:
-    """Return the same table as Markdown; with `notes`, also the lines above and below it."""
+    """Return the table as Markdown; with `notes`, also the lines above and below it."""
     if not records:
         return "no records\n"
     parts = list_columns(records)
@@ -247,7 +249,7 @@ def as_markdown(records: list[Record], notes: bool = True) -> str:
 
 
 def as_json(records: list[Record]) -> str:
-    """Return one JSON array of whole records, in ASCII, so that a terminal obeys no control character in it."""
+    """Return one JSON array of whole records, in ASCII, so that no control character reaches a terminal."""
     return json.dumps([record.to_dict() for record in records], indent=1, allow_nan=False) + "\n"
 
 
@@ -256,7 +258,7 @@ def _list_runtimes(records: list[Record]) -> list[str]:
 
 
 def _processes_text(records: list[Record]) -> str:
-    """Return how many processes timed a cell if more than one did: then figures are medians over them."""
+    """Return the number of processes that timed a cell if it is more than one: then figures are medians over them."""
     counts = sorted({int(record.value("latency_processes") or 1) for record in records if record.timings})
     span = " to ".join(dict.fromkeys(map(str, (counts[0], counts[-1])))) if counts else "1"
     return "" if span == "1" else f"of {span} processes a cell, "

@@ -1,4 +1,4 @@
-"""The effect of each tip of a model surgeon: pairs of +sweep=surgery, a net that does not follow the tip and one that does."""
+"""The effect of each tip of a model surgeon: pairs of cells of +sweep=surgery, one net that follows the tip and one that does not."""
 
 from ane_sweep.bridge.record import Record
 from ane_sweep.placement.reasons import STAYS
@@ -11,13 +11,13 @@ _FAMILY = "surgery"
 
 
 def section(records: list[Record]) -> Section | None:
-    """Return the section, or None if no tip has both sides."""
+    """Return the section, or None if no tip has both nets."""
     found = rows(records)
     return Section("What each tip changed", [Grid(HEADS, found, [False] * len(HEADS))]) if found else None
 
 
 def rows(records: list[Record]) -> list[list[str]]:
-    """Return a row for each tip and chip, each figure without the tip and with it."""
+    """Return a row for each tip and chip with each figure without and with the tip."""
     found = []
     for before, after in _pairs(records):
         for chip in dict.fromkeys(entry.chip for entry in after.placed("predicted") if entry.chip):
@@ -38,7 +38,7 @@ def lines(records: list[Record]) -> list[str]:
 
 
 def _pairs(records: list[Record]) -> list[tuple[Record, Record]]:
-    """Return (not followed, followed) of each tip that has both."""
+    """Return (not followed, followed) of each tip that has both cells."""
     sides: dict[str, dict[bool, Record]] = {}
     for record in records:
         if record.cell.get("family") == _FAMILY:
@@ -48,7 +48,7 @@ def _pairs(records: list[Record]) -> list[tuple[Record, Record]]:
 
 
 def _figures(record: Record, chip: str) -> list[str]:
-    """Return the share of the ops on the ANE, the estimate, the latency and the PSNR."""
+    """Return texts of the share of ops on the ANE, the estimate, the latency and the PSNR."""
     shares = (entry.ops.share("ane") for entry in record.placed("predicted") if entry.chip == chip and entry.ops.total)
     share, estimated = next(shares, None), estimate(record, chip)
     figures = (estimated and estimated.ms, measured_ms(record), record.value("psnr_db"))
@@ -56,7 +56,7 @@ def _figures(record: Record, chip: str) -> list[str]:
 
 
 def _why(record: Record, chip: str) -> str:
-    """Return the reason that most ops have; reasons that only follow from another come last."""
+    """Return the reason that most ops have; reasons that follow from others come last."""
     reasons = [reason for entry in record.placed("predicted") if entry.chip == chip for reason in entry.reasons]
     found = sorted(reasons, key=lambda reason: (reason.reason.startswith(STAYS), -reason.ops))
     return found[0].reason if found else ""

@@ -26,10 +26,10 @@ LADDER = {
 
 
 class Cells:
-    """The cells of a sweep as the report names and colours them, each name computed once.
+    """The cells of a sweep with their names and colours in the report, each name computed once.
 
     axes    the axes that vary; flat: each request with dotted keys; names: each cell's values on those axes
-    shade   the axis that gives the colours (the machine, else the model, where it varies), and shades, its values
+    shade   the axis that gives the colours (the machine, else the model, if it varies), and shades, its values
     """
 
     def __init__(self, records: Sequence[Record]):
@@ -47,7 +47,7 @@ class Cells:
         )
 
     def series(self, n: int) -> int:
-        """Return the number of a cell's colour; from the ninth on they share one."""
+        """Return the index of a cell's colour; from the ninth value on they share one."""
         return min(self.shades.index(_text(self.flat[n].get(self.shade))), 8)
 
     def value(self, n: int, axis: str) -> str:
@@ -55,7 +55,7 @@ class Cells:
 
 
 def by_axis(cells: Cells, axis: str) -> str | None:
-    """Draw latency against one axis, with lines between cells that differ in nothing else. None without two timed values."""
+    """Draw latency against one axis, with lines between cells that differ only in it. None without two timed values."""
     latencies = {n: ms for n, record in enumerate(cells.records) if (ms := headline_ms(record)) is not None}
     values = _sorted({cells.value(n, axis): cells.flat[n].get(axis) for n in latencies})
     if len(values) < 2:
@@ -94,7 +94,9 @@ def _text(value: object) -> str:
 
 
 def work_names(cells: Cells, works: Sequence[Sequence[int]]) -> list[str]:
-    """Return a name for each work: the words of the axes that are equal within each work but not over all; else its model."""
+    """Return a name for each group of comparable cells: the axes that are equal within the group but differ between
+    groups, else its model.
+    """
     axes = [axis for axis in cells.axes if all(len({cells.value(n, axis) for n in work}) == 1 for work in works)]
     names = [cells.words(work[0], axes) or str(cells.flat[work[0]].get("model", "cell")) for work in works]
     twice = Counter(names)
@@ -106,7 +108,7 @@ def work_names(cells: Cells, works: Sequence[Sequence[int]]) -> list[str]:
 
 
 def within(cells: Cells, work: Sequence[int], n: int) -> str:
-    """Return a cell's values on the axes that vary within its work, or its model if none does."""
+    """Return a cell's values on the axes that vary within its group, or its model if none does."""
     axes = [axis for axis in cells.axes if len({cells.value(m, axis) for m in work}) > 1]
     return cells.words(n, axes) or str(cells.flat[n].get("model", "cell"))
 
@@ -117,7 +119,7 @@ def doubt(record: Record) -> str:
 
 
 def spots(cells: Cells, work: Sequence[int]) -> list[picture.Spot]:
-    """Return the cells of one work as the picture has them; area: package size."""
+    """Return the cells of one group as spots of the first plot; their area shows the package size."""
     records, on_front = cells.records, set(ranking.find_front(cells.records, work))
     scores = ranking.choose_goals(records, work).keys() - RANKED.keys()
     sizes = {n: ranking.get_figure(records[n], "package_bytes") or 0.0 for n in work}
@@ -140,7 +142,7 @@ def spots(cells: Cells, work: Sequence[int]) -> list[picture.Spot]:
 def placements(cells: Cells) -> list[tuple[str, str, int]]:
     """Return (title, SVG, number of bars left out) of a stacked plot per kind and chip.
 
-    Cells that are placed alike share a bar, and chips that place everything alike a plot.
+    Cells with equal placement share a bar, and chips with equal placements share a plot.
     """
     shares: dict[tuple[str, str], dict[tuple[float, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
     for n, record in enumerate(cells.records):
@@ -163,7 +165,7 @@ def placements(cells: Cells) -> list[tuple[str, str, int]]:
 
 
 def group_names(cells: Cells, groups: list[list[int]]) -> list[str]:
-    """Return a name for each group of cells: their common words on the axes, or their number if names are equal."""
+    """Return a name for each group of cells: their common words on the axes, or their number if names would be equal."""
     found = []
     for group in groups:
         words = []
@@ -188,7 +190,7 @@ def ladder_steps(record: Record) -> dict[str, float]:
 
 
 def ladder(cells: Cells) -> str | None:
-    """Draw the cells with the slowest loads or first calls, a line each."""
+    """Draw the cells with the slowest loads or first calls, one line each."""
     rows = [(cells.names[n], ladder_steps(record)) for n, record in enumerate(cells.records)]
     rows = sorted((row for row in rows if len(row[1]) > 1), key=lambda row: -max(row[1].values()))[: BARS // 2]
     if not rows:

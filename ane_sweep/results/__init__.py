@@ -1,1 +1,1 @@
-"""From outcomes to records."""
+"""The conversion of task outcomes to records, and their analysis."""

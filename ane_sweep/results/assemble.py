@@ -1,4 +1,4 @@
-"""From outcomes to records: one per cell, whatever happened."""
+"""The conversion of task outcomes to records: one record per cell, even if tasks failed."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ def make_records(
 ) -> list[Record]:
     """Return one record per planned cell, in the order of the plan's cells.
 
-    files   folder of an artifact -> its files
+    files   artifact's folder -> its files
     """
     sharing = Counter(key for chain in plan.chains.values() for key in chain)
     made = []
@@ -66,7 +66,7 @@ def make_records(
 def _fill(
     record: Record, plan: Plan, cell: Cell, outcomes: Mapping[str, Outcome], sharing: Mapping[str, int], files: Files
 ) -> None:
-    """Add the outcomes of a cell's tasks to its record, and its verdict."""
+    """Add the outcomes of a cell's tasks, and its verdict, to its record."""
     chain = [(plan.tasks[key], outcomes[key]) for key in plan.chains[cell.key]]
     timings = [(task, outcome) for task, outcome in chain if STAGES[task.stage].pooled]
     _measured_on(record, plan, [*timings, *chain])
@@ -99,7 +99,7 @@ def _stand_in(host: Mapping[str, str]) -> Realised:
 
 
 def _psnr_warning(cell: Cell, record: Record) -> Realised:
-    """Return a warning under `psnr_warning` if the precision has no gate of its own and the outputs are under the floor."""
+    """Return `psnr_warning` if the precision has no gate of its own and the outputs are below the floor; else nothing."""
     psnr = worst_psnr(record)
     if psnr is None or psnr >= FLOOR_DB or cell.precision_settings.min_psnr_db is not None:
         return {}
@@ -112,7 +112,7 @@ def _psnr_name(record: Record) -> str:
 
 
 def _measured_on(record: Record, plan: Plan, chain: Chain) -> None:
-    """Set the record's host to the fleet machine that measured the cell (of the first task that says so), or to the planned one."""
+    """Set the record's host to the fleet machine that measured the cell (from the first task that names one), or to the planned one."""
     if (place := plan.places.get(record.cell_key)) is None:
         return
     facts = [outcome.result.facts for _, outcome in chain if outcome.done and "measured_on" in outcome.result.facts]
@@ -129,7 +129,7 @@ def _plugins(cell: Cell) -> dict[str, str | None]:
 
 
 def _agreement(chain: Chain, host: Mapping[str, str]) -> list[Metric]:
-    """Return the share of ops that Core ML's plan and our prediction for the same chip place alike, if both exist."""
+    """Return the share of ops that Core ML's plan and our prediction for the same chip place on the same unit, if both exist."""
     folders = {task.stage: outcome.folder for task, outcome in chain if outcome.done}
     place = folders.get("place")
     planned = next((disk.read_json(path) for path in place.glob("placement.planned.*.json")), None) if place else None
@@ -145,8 +145,8 @@ def _agreement(chain: Chain, host: Mapping[str, str]) -> list[Metric]:
 def _verdict(cell: Cell, record: Record, chain: Chain, judged: Verdict | None) -> tuple[Status, str | None]:
     """Return the cell's status and reason: those of its first failed stage; warnings make it degraded, not failed.
 
-    An evidence pass that went wrong is such a doubt: what it watches was timed before. So is a verdict against the plan;
-    one that says the cell ran elsewhere than asked makes it a fallback.
+    A failed evidence pass only causes a warning, as the timing was done before it. So does a verdict against the plan;
+    a verdict that the cell ran on another unit than requested makes the cell a fallback.
     """
     timed = any(STAGES[task.stage].pooled and outcome.done for task, outcome in chain)
     bad = [(t, o) for t, o in chain if o.status in BAD and not (timed and o.status == StageStatus.SKIPPED)]

@@ -1,11 +1,11 @@
 """The statistical test of whether two timings differ, for the report, for `compare` and for the nightly.
 
 The unit of evidence is the process, not the call: samples of one process share its memory layout, its caches and its
-luck, so a thousand of them say nothing about what the next process would give. Two timings are therefore compared by
-one figure a process, on a log scale (a ratio is what people ask for, and scatter grows with the figure):
-within one sweep round by round (from five rounds on), across sweeps side by side, in both cases by Student's t on
-trimmed means (Yuen 1974), which a process that met a busy machine does not blind. With one process a side nothing can
-be tested and the answer says so. Which test, and why: `python -m tests.bench alarms`, ane_sweep/docs/rulings.md.
+luck, so a thousand of them do not predict the next process. Two timings are therefore compared by one figure a process,
+on a log scale (people want a ratio, and scatter grows with the figure): within one sweep round by round (from five
+rounds on), across sweeps side by side, in both cases by Student's t on trimmed means (Yuen 1974), which tolerate a
+process on a busy machine. With one process per side no test is possible, and the answer says so. The choice of test:
+`python -m tests.bench alarms`, ane_sweep/docs/rulings.md.
 """
 
 import math
@@ -27,8 +27,8 @@ LEAST_PERCENT = 3.0  # a smaller difference, however sure, is reported but is no
 class Difference:
     """How much slower `b` is than `a`: ratio of the typical process medians, with its interval at 1 - level.
 
-    p         two-sided; None when nothing can be tested
-    of        the processes' figure that was compared: medians, lower quartiles
+    p         two-sided p value; None if no test is possible
+    of        the compared figure of the processes: medians, lower quartiles
     verdict   slower | faster | same (no difference shown) | untested (with the reason in `why`)
     """
 
@@ -43,7 +43,7 @@ class Difference:
 
     @property
     def percent(self) -> float:
-        """Return how much longer b takes: +10.0 is ten per cent."""
+        """Return by how many per cent b is slower: +10.0 is ten per cent."""
         return 100 * (self.ratio - 1)
 
 
@@ -52,7 +52,7 @@ def compare_rounds(
 ) -> Difference:
     """Compare two timings given as {round: median of that round's process}, all in one unit and above 0.
 
-    paired   the rounds are of one sweep, where both were timed within each round: drift hits both alike and cancels
+    paired   both were timed in each round of one sweep, so that drift affects both equally and cancels
     """
     if not a or not b:
         raise ValueError("a timing without a process cannot be compared")
@@ -70,9 +70,10 @@ def compare_rounds(
 def compare_timings(
     a: Timings, b: Timings, *, name: str = "median_ms", paired: bool = False, level: float = LEVEL
 ) -> Difference:
-    """Compare two records' `timings`. Latency is tested twice, each time at half the level, and the surer answer given:
-    by the processes' medians, which is what is reported, and by their lower quartiles, which a busy machine disturbs far
-    less, as it only ever adds time. Other figures (`load_ms`) are tested once. Raises ValueError without a process."""
+    """Compare two records' `timings`. Latency is tested twice, each time at half the level, and the surer answer
+    counts: by the processes' medians, which are reported, and by their lower quartiles, which a busy machine affects
+    far less, as it only adds time. Other figures (`load_ms`) are tested once. Raises ValueError without a process.
+    """
     if name != "median_ms":
         return compare_rounds(figures_by_round(a, name), figures_by_round(b, name), paired=paired, level=level)
     found = []
@@ -84,14 +85,14 @@ def compare_timings(
 
 
 def figures_by_round(timings: Timings, name: str) -> dict[int, float]:
-    """Return {round: one figure of that round's process}; `quartile_ms` is the lower quartile of its samples."""
+    """Return {round: figure of that round's process}; `quartile_ms` is the lower quartile of its samples."""
     if name == "quartile_ms":
         return {timing.round: quantile(timing.samples_ms or [timing.median_ms], 0.25) for timing in timings}
     return {timing.round: getattr(timing, name) for timing in timings if getattr(timing, name)}
 
 
 def explain_too_few(sizes: tuple[int, int]) -> str:
-    """Return a sentence that says why so few processes prove nothing, and how many would."""
+    """Return a sentence on why so few processes prove nothing, and how many are needed."""
     least = min(sizes)
     return (
         f"{least} process{'es' if least > 1 else ''} a side: how much processes differ by chance is not known, so no "

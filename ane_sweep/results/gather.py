@@ -17,7 +17,7 @@ Chain = list[tuple[Task, Outcome]]
 def judged(cell: Cell, chain: Chain, beside: Mapping[str, Outcome]) -> verdict.Verdict:
     """Return the verdict of a cell that ran on Core ML.
 
-    beside   units -> how the timing of the same program under them ended
+    beside   units -> the outcome of timing the same program on those units
     """
     if cell.evidence == "off":
         return verdict.Verdict("unavailable", None, False, ["evidence=off"])
@@ -48,7 +48,7 @@ def printed(chain: Chain) -> list[dict[str, object]]:
 
 
 def _samples(chain: Chain, beside: Mapping[str, Outcome]) -> dict[str, list[float]]:
-    """Return the samples of one process a side, of the first round: baselines are timed once."""
+    """Return the samples of one process for each setting of compute units, from the first round, as baselines are timed once."""
     own = next(outcome for task, outcome in chain if STAGES[task.stage].pooled)
     timings = {name: outcome.result.timing for name, outcome in {"own": own, **beside}.items() if outcome.done}
     return {name: timing.samples_ms for name, timing in timings.items() if timing and timing.samples_ms}

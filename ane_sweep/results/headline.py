@@ -1,4 +1,4 @@
-"""The latency that answers for a cell, decided here: every table, plot, ranking, comparison and tracker reads it from this module."""
+"""The choice of a cell's headline latency: every table, plot, ranking, comparison and tracker takes it from this module."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ HEADLINE = "latency_median_ms"  # its row in the registry of metrics
 
 
 class Latency(NamedTuple):
-    """A latency in ms, its kind, and the interquartile range about it (None: not known)."""
+    """A latency in ms, its kind, and its interquartile range (None: not known)."""
 
     ms: float
     iqr: float | None = None
@@ -18,7 +18,7 @@ class Latency(NamedTuple):
 
     @property
     def span(self) -> tuple[float, float]:
-        """Return the ends of the range about it."""
+        """Return the ends of the interquartile range."""
         half = (self.iqr or 0.0) / 2
         return self.ms - half, self.ms + half
 
@@ -32,13 +32,13 @@ class Estimate(NamedTuple):
 
 
 def headline(record: Record) -> Latency | None:
-    """Return the latency that answers for a cell, or None: the median of its timing, whatever runtime was timed."""
+    """Return the headline latency of a cell, which is the median of its timing on any runtime, or None if it was not timed."""
     ms = measured_ms(record)
     return None if ms is None else Latency(ms, record.value("latency_iqr_ms"))
 
 
 def headline_ms(record: Record) -> float | None:
-    """Return the milliseconds of the latency that answers for a cell, or None."""
+    """Return the headline latency of a cell in ms, or None."""
     found = headline(record)
     return found and found.ms
 
@@ -54,7 +54,7 @@ def is_timed(record: Record) -> bool:
 
 
 def spread(record: Record) -> tuple[float, float]:
-    """Return the middle half of all samples of all processes; without samples, the range about the latency that answers."""
+    """Return the middle half of all samples of all processes; without samples, the interquartile range of the headline latency."""
     latency = headline(record) or Latency(0.0)
     samples = [sample for timing in record.timings for sample in timing.samples_ms]
     low, high = (quantile(samples, q) for q in (0.25, 0.75)) if samples else latency.span
@@ -68,6 +68,6 @@ def estimate(record: Record, chip: str) -> Estimate | None:
 
 
 def estimated_chips(*records: Record) -> list[str]:
-    """Return the chips that some record has an estimate for, in the order of the request."""
+    """Return the chips that any of the records has an estimate for, in the order of the request."""
     found = (m.chip for record in records for m in record.metrics if (m.name, m.kind) == ("latency_ms", "estimated"))
     return list(dict.fromkeys(chip for chip in found if chip))

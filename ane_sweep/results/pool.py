@@ -1,4 +1,4 @@
-"""The pooling of several processes that timed one program (`latency.repeats`) into one cell's figures."""
+"""The pooling of the processes that timed one program (`latency.repeats`) into one cell's figures."""
 
 import statistics
 from collections import defaultdict
@@ -16,10 +16,10 @@ UNSTABLE_BETWEEN_SHARE = 0.1  # standard deviation between processes, as a share
 
 
 def pooled(results: Sequence[TaskResult]) -> tuple[list[Metric], Realised, list[Timing]]:
-    """Return (metrics, realised, timings) of the results of one cell's latency tasks, in the order of their rounds.
+    """Return (metrics, realised, timings) pooled from one cell's latency tasks, in the order of their rounds.
 
-    Of several processes every figure is the median over them, but: peak memory is the largest; the 90th and 99th
-    percentile are those of all samples together; the interval is of the typical process, not within one; and
+    Every figure is the median over the processes, except: peak memory is the largest; the 90th and 99th
+    percentile are taken from all samples together; the interval is that of the typical process, not within one; and
     `latency_between_ms` is the standard deviation between the processes' medians.
     """
     timings = [result.timing for result in results if result.timing is not None]

@@ -1,6 +1,7 @@
-"""Figures that others have published (data/published.csv), and which of them are of the same request as a record.
+"""Published figures of others (data/published.csv), and the rule for which of them belong to the same request as a
+record.
 
-What a column means, and on what terms the figures are quoted: data/PUBLISHED.md.
+data/PUBLISHED.md explains the columns and the terms of quoting.
 """
 
 import csv
@@ -22,7 +23,7 @@ DEFAULTS |= {name: axis.plain for name, axis in DECLARED.items() if axis.enters}
 
 @dataclass(frozen=True)
 class Row:
-    """One published run with its figures. `request` is the cell that it corresponds to, {} if it matches none of ours."""
+    """One published run with its figures. `request` is the corresponding cell, or {} without one."""
 
     texts: dict[str, str]
     figures: dict[str, float]
@@ -32,12 +33,12 @@ class Row:
         return self.texts[name]
 
     def matches(self, cell: dict[str, object], runtime: str | None) -> bool:
-        """Return True if a cell asks for what this row was measured of.
+        """Return True if a cell requests the setting that this row was measured in.
 
         cell     the flat request: `record.flat_request`
-        runtime  what ran it, or would; None if that is not known. PyTorch's figures stand only beside a cell that names
-                 PyTorch, and Core ML's beside no such cell. Compute units count under every runtime: an estimate depends
-                 on them wherever the program ran.
+        runtime  the cell's actual or planned runtime; None if unknown. PyTorch's figures match only a cell that names
+                 PyTorch, and Core ML's only other cells. Compute units must agree under every runtime, as estimates
+                 depend on them.
         """
         if not self.request:
             return False
@@ -48,18 +49,18 @@ class Row:
 
 
 def matching_key(cell: dict[str, object], runtime: str | None) -> tuple[str | None, ...]:
-    """Return what `Row.matches` depends on: cells with equal keys match the same rows."""
+    """Return the values that `Row.matches` depends on: cells with equal keys match the same rows."""
     return *(format_value(cell[key]) if key in cell else None for key in _requested_names()), runtime
 
 
 def figure_text(value: float) -> str:
-    """Return a published figure as its source has it, without an exponent."""
+    """Return a published figure as its source writes it, without an exponent."""
     return f"{value:.10g}"
 
 
 @cache
 def _requested_names() -> tuple[str, ...]:
-    """Return the names that requests of published rows use or imply."""
+    """Return the axis names that requests of published rows use or imply."""
     return tuple(dict.fromkeys([*DEFAULTS, *(key for row in rows() for key in row.request)]))
 
 

@@ -1,9 +1,9 @@
-"""The ranking of a sweep's cells: per work, the Pareto front of latency, package size, PSNR and a task's score, and the best
-cells under limits.
+"""The ranking of a sweep's cells: in each group of comparable cells, the Pareto front of latency, package size, PSNR
+and a task's score, and the best cells under limits.
 
-Cells of one work can be weighed against each other: they have the same reference outputs and were timed by the same runtime
-on the same chip (in a fleet by the same worker). A doubtful cell wins only if no sound one keeps to the limits, and is marked.
-The page's script applies the same rule again when the reader types a limit or filters.
+Comparable cells (one "work") have the same reference outputs and were timed by the same runtime on the same chip (in a
+fleet by the same worker). A cell with warnings wins only if no other cell keeps to the limits, and is marked. The
+page's script applies the same rule again when the reader types a limit or filters.
 """
 
 import itertools
@@ -27,8 +27,8 @@ SHOWN = 1_000  # cells of one page; a quarter of them, at most, for cells that a
 class Winner:
     """A winning cell with the goals that it wins.
 
-    tied    cells whose latency is statistically indistinguishable from its own
-    alike   goal -> words about the cells that are exactly as good there
+    tied    cells whose latency is statistically indistinguishable from the winner's
+    alike   goal -> words about the cells with exactly the same value
     """
 
     cell: int
@@ -37,24 +37,24 @@ class Winner:
     alike: dict[str, str] = field(default_factory=dict)
 
     def words(self) -> str:
-        """Return its goals as the page's script has them: `fastest, smallest (all alike)`."""
+        """Return the winner's goals as the page's script has them: `fastest, smallest (all alike)`."""
         return ", ".join(f"{goal} ({self.alike[goal]})" if goal in self.alike else goal for goal in self.goals)
 
 
 def get_figure(record: Record, name: str) -> float | None:
-    """Return a measured figure in its shown unit, or None; also for an infinite one, which JSON cannot hold."""
+    """Return a measured figure in its shown unit, or None if it is absent or infinite, which JSON cannot hold."""
     value = headline_ms(record) if name == HEADLINE else record.value(name)
     return value / METRICS[name].divisor if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def select_ranked(records: Sequence[Record], cells: Iterable[int] | None = None) -> list[int]:
-    """Return the positions of the cells, of these or of all, that have every figure of RANKED and so can be weighed."""
+    """Return the positions of the cells that have every figure of RANKED, among the given cells or all."""
     among = range(len(records)) if cells is None else sorted(set(cells))
     return [n for n in among if all(get_figure(records[n], name) is not None for name in RANKED)]
 
 
 def list_limit_metrics(records: Sequence[Record]) -> list[MetricSpec]:
-    """Return the metrics that a limit can be set on: RANKED, then those of the report that a ranked cell has."""
+    """Return the metrics that a limit can be set on: RANKED, then the report's metrics that a ranked cell has."""
     among = [records[n] for n in select_ranked(records)]
     others = [spec for spec in metrics.shown_in("report") if spec.name not in RANKED]
     known = [spec for spec in others if any(get_figure(record, spec.name) is not None for record in among)]
@@ -62,7 +62,7 @@ def list_limit_metrics(records: Sequence[Record]) -> list[MetricSpec]:
 
 
 def choose_goals(records: Sequence[Record], cells: Iterable[int]) -> dict[str, str]:
-    """Return {metric: name of the best cell at it} of the metrics that ranked cells of one work are weighed by.
+    """Return {metric: name for the best cell in it} of the metrics by which ranked cells of one group are compared.
 
     They are RANKED and the first score that all of these cells have.
     """
@@ -74,7 +74,7 @@ def choose_goals(records: Sequence[Record], cells: Iterable[int]) -> dict[str, s
 
 
 def group_by_work(records: Sequence[Record]) -> list[list[int]]:
-    """Return the positions of the ranked cells, grouped by work, in the order of the records."""
+    """Return the positions of the ranked cells in groups of comparable cells, in the order of the records."""
     found: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for n in select_ranked(records):
         found[_work_of(records[n])].append(n)
@@ -103,7 +103,7 @@ def compute_ane_shares(record: Record) -> dict[str, float]:
 
 
 def find_front(records: Sequence[Record], cells: Iterable[int] | None = None) -> list[int]:
-    """Return the Pareto front of the sound cells, of these or of all: no other cell is as good in every goal and better in one."""
+    """Return the Pareto front of the cells without warnings: no other cell is as good in every goal and better in one."""
     among = select_ranked(records, cells)
     kept = [n for n in among if is_sound(records[n])]
     names = choose_goals(records, among)
@@ -122,7 +122,7 @@ def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 
 
 def choose_winners(records: Sequence[Record], cells: Sequence[int], limits: dict[str, float]) -> list[Winner]:
-    """Return the winners of one work (fastest, smallest, most accurate, best score), a cell with several goals once."""
+    """Return the winners of one group (fastest, smallest, most accurate, best score); a cell with several goals occurs once."""
     found: dict[int, Winner] = {}
     for goal, word in choose_goals(records, cells).items():
         first, tied = choose_best(records, goal, limits, cells)
@@ -142,10 +142,10 @@ def choose_best(
 ) -> tuple[int | None, list[int]]:
     """Return (position of the best cell, positions of the cells tied with it), or (None, []) if no cell keeps to the limits.
 
-    goal    a metric of the report; among cells that are equal in it, the fastest wins. Latencies tie if they are statistically
-            indistinguishable; other figures have no noise and tie when equal
-    limits  metric -> bound in shown units (the most for latency, the least for PSNR); `ane`: the least percent of ops. A cell
-            without the figure does not keep to the limit
+    goal    a metric of the report; among cells that are equal in it, the fastest wins. latencies tie if they are
+            statistically indistinguishable, other figures, which have no noise, if equal
+    limits  metric -> bound in shown units (a maximum for latency, a minimum for PSNR); `ane`: minimum percent of ops. A
+            cell without the figure breaks the limit
     """
     fit = _candidates(records, limits, cells)
     if not fit:
@@ -158,13 +158,13 @@ def choose_best(
 
 
 def _gains(record: Record, names: Iterable[str]) -> tuple[float, ...]:
-    """Return the known figures of a record, signed so that more is better."""
+    """Return the known figures of a record, with signs such that more is better."""
     figures = {name: get_figure(record, name) for name in names}
     return tuple(METRICS[name].better * figure for name, figure in figures.items() if figure is not None)
 
 
 def _candidates(records: Sequence[Record], limits: dict[str, float], cells: Iterable[int] | None) -> list[int]:
-    """Return the cells that keep to the limits: the sound ones, or all if none is sound."""
+    """Return the cells that keep to the limits: those without warnings, or all if every one has warnings."""
     fit = [n for n in select_ranked(records, cells) if _fits(records[n], limits)]
     return [n for n in fit if is_sound(records[n])] or fit
 
@@ -179,7 +179,8 @@ def _fits(record: Record, limits: dict[str, float]) -> bool:
 def find_ties(records: Sequence[Record], cells: Iterable[int] | None = None) -> dict[int, list[int]]:
     """Return, for each ranked cell, the cells whose latency is statistically indistinguishable from its own.
 
-    In order of latency, a cell is compared with its neighbours until twelve in a row differ: those further away differ too.
+    Each cell is compared with its neighbours in order of latency until twelve in a row differ: cells further away
+    differ too.
     """
     order = sorted(select_ranked(records, cells), key=lambda n: headline_ms(records[n]) or 0.0)
     found: dict[int, list[int]] = {n: [] for n in order}
@@ -198,7 +199,7 @@ def find_ties(records: Sequence[Record], cells: Iterable[int] | None = None) -> 
 def has_same_timing(one: Record, other: Record) -> bool:
     """Return True if two latencies are statistically indistinguishable: they share one timing, or a test shows no difference.
 
-    With too few processes for a test, overlapping interquartile ranges count (see `describe_untested`).
+    With too few processes for a test, overlapping interquartile ranges count as a tie (see `describe_untested`).
     """
     task = one.realised.get("latency_task")
     if task is not None and task == other.realised.get("latency_task"):
@@ -240,8 +241,7 @@ def list_facts(records: Sequence[Record]) -> list[dict[str, object]]:
 
 
 def not_ok_groups(records: Sequence[Record]) -> list[list[Record]]:
-    """Return the records that are not ok, together where status and reason are equal (of a search, the kind of reason): group n is
-    doubt number n + 1."""
+    """Return the records that are not ok, grouped by status and reason (in a search, by kind of reason); group n is warning n + 1."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in records:
         if record.status is not Status.OK:
@@ -250,7 +250,7 @@ def not_ok_groups(records: Sequence[Record]) -> list[list[Record]]:
 
 
 def select_shown_cells(records: Sequence[Record], most: int = SHOWN) -> list[int]:
-    """Return positions in the order of the records: the front and the fastest of each work, and some of each kind of trouble."""
+    """Return positions in the order of the records: the front and the fastest of each group, and examples of each kind of trouble."""
     if len(records) <= most:
         return list(range(len(records)))
     place = {id(record): n for n, record in enumerate(records)}

@@ -1,4 +1,4 @@
-"""The log of one search by `ane-sweep best` (search.json): its goal, its trials in order, and the cells that it did not time."""
+"""The log of one search by `ane-sweep best` (search.json): its goal, its trials in order, and the cells that were not timed."""
 
 import re
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ class LoggedGoal:
 
 @dataclass(frozen=True)
 class Trial:
-    """A cell that the search tried. `values` has the axes that vary; `never` says why it was not timed after all."""
+    """A cell that the search tried. `values` has the axes that vary; `never` is the reason if it was not timed after all."""
 
     cell: str
     label: str
@@ -73,7 +73,7 @@ class SearchLog:
 
 
 def kind_of_reason(reason: str) -> str:
-    """Return a reason without the figure or the label that belongs to one cell alone, so that alike reasons are equal."""
+    """Return a reason without the figure or label of a single cell, so that reasons of one kind are equal."""
     if reason.endswith(" was asked for"):
         return f"{reason.split(' is ')[0]} breaks its limit"
     head, twin, _ = reason.partition(TWIN)

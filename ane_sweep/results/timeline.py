@@ -3,7 +3,7 @@
 It is built from files that the tasks wrote into the run's folder; nothing is timed for it.
 
     pid   a process of ours;  tid 1: load and calls, 2: chunks or copies, 3: transfers between them;  counters: power, memory
-    ts    microseconds since the first of them began, by one wall clock that is laid under each process's own
+    ts    microseconds since the first process began, by the wall clock, to which each process's own clock is aligned
 """
 
 import json
@@ -22,7 +22,7 @@ Event = dict[str, Any]
 
 
 def write(run: Path, records: Iterable[Record]) -> list[Path]:
-    """Write a file for each set of processes into timelines/, named as the record's `latency_task`, which cells may share."""
+    """Write a file for each set of processes into timelines/, named after the record's `latency_task`, which cells may share."""
     made = []
     for record in records:
         key = record.realised.get("latency_task")
@@ -36,7 +36,7 @@ def write(run: Path, records: Iterable[Record]) -> list[Path]:
 
 
 def trace(record: Record, run: Path) -> dict[str, Any] | None:
-    """Return the trace of one cell, or None if its tasks left no times."""
+    """Return the trace of one cell, or None if its tasks recorded no times."""
     events: list[Event] = []
     for number, (stage, folder) in enumerate(_list_processes(record, run), 1):
         samples, moments = (disk.read_json(folder / name) for name in _LEFT)

@@ -1,24 +1,25 @@
-"""The verdict on whether a program ran where it was asked to, from the requested unit, Core ML's plan and evidence. Pure.
+"""The verdict on whether a program ran on the requested units, from the request, Core ML's plan and evidence. Without
+side effects.
 
-Evidence, and what each piece can say:
+Evidence, and the conclusions from each piece:
 
     latency   against CPU_ONLY and CPU_AND_GPU of the same program. Two medians are *the same* when the interval of their
               ratio lies within 1/1.1 .. 1.1, *different* when it lies wholly outside 1/1.25 .. 1.25, else undecided. The
               interval joins two 97.5 % intervals of the medians (order statistics: no distribution assumed), so it holds
-              with at least 95 %. It sees one process's scatter only: the margins are for what differs from process to
-              process, and the wider one stands where the answer would be "not the CPU", the worse error.
-    power     of the Neural Engine or the GPU: a median of more than twice all idle samples and of 10 mW says that it
+              with at least 95 %. It covers the scatter within one process only: the margins allow for differences
+              between processes, and the wider one applies to the answer "not the CPU", the worse error.
+    power     of the Neural Engine or the GPU: a median above 10 mW and above twice all idle samples shows that it
               worked (single calls drew 29 mW of the Neural Engine, a loop 1,300 and more, idle 0:
-              experiments-coreml-ane-distilbert). The opposite says nothing: some chips report 0 under load
+              experiments-coreml-ane-distilbert). Low power proves nothing: some chips report 0 under load
               (machine/powermetrics.py).
     log       lines of our own process by which Core ML says that the Neural Engine's compiler, memory or runtime refused
-              the program. Lines of the daemons may concern another program: they are told, and decide nothing.
+              the program. Lines of the daemons may concern another program: they are shown but decide nothing.
 
-What this cannot see: a CPU that is driven otherwise when the Neural Engine is allowed, and so has another speed, is taken for
-the Neural Engine where no power and no log speaks against it.
+A known limit: if the CPU runs at another speed when the Neural Engine is allowed, it is taken for the Neural Engine,
+unless power or log contradict that.
 
-The plan is no evidence: it was seen to say CPU for what ran on a GPU (FluidAudio, ANE_Profiler). It says what to expect,
-and below a quarter of its cost off the CPU latency cannot tell a fall, so it is not asked.
+The plan is no evidence: it was seen to say CPU for what ran on a GPU (FluidAudio, ANE_Profiler). It gives the expected
+unit. If less than a quarter of its cost is off the CPU, latency cannot show a fall back to the CPU and is not used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,14 +42,15 @@ MAY_USE_ANE = ("cpu_and_ne", "all")
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence about where one cell ran.
+    """The evidence about the unit that one cell ran on.
 
-    compute_units  as requested
+    compute_units  the requested ones
     planned        share of Core ML's planned cost on "cpu", "gpu", "ane"; None without a plan
-    samples        steady seconds a call: "own", and of the same program under "cpu_only", "cpu_and_gpu", where timed
-    power          engine -> {"milliwatts", "median", "idle_max"}, where the channel speaks
+    samples        steady seconds per call: "own", and those of the same program under "cpu_only", "cpu_and_gpu", if
+                   timed
+    power          engine -> {"milliwatts", "median", "idle_max"}, if the power channel reports it
     findings       known lines of the log (machine/syslog.py), each with `says`, `ours`, `explanation`
-    missing        why a source has nothing, one sentence each
+    missing        the reasons why a source has no figures, one sentence each
     """
 
     compute_units: str
@@ -61,7 +63,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`observed` is cpu, gpu, ane or None (not known); `fell` says that the cell ran elsewhere than asked."""
+    """The answer: `observed` is cpu, gpu, ane or None (not known); `fell`: the cell ran on another unit than requested."""
 
     verdict: Answer
     observed: str | None

@@ -1,1 +1,1 @@
-"""Runs a plan, one process a task."""
+"""The runner: it runs a plan, one process per task."""

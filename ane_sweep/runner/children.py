@@ -1,4 +1,4 @@
-"""The child processes of a sweep that are alive now, and how a signal ends them."""
+"""The running child processes of a sweep, and how a signal ends them."""
 
 import contextlib
 import signal
@@ -16,7 +16,7 @@ from ane_sweep.runner.fork_server import ForkedProcess, ForkServers
 
 @dataclass(eq=False)
 class Child:
-    """A running task's process. `ended_by`: why we ended it (timeout, memory or interrupt), or None if we did not."""
+    """A running task's process. `ended_by`: the reason why we ended it (timeout, memory or interrupt), or None."""
 
     process: subprocess.Popen[bytes] | ForkedProcess
     ended_by: str | None = None
@@ -24,7 +24,7 @@ class Child:
 
 
 class Children:
-    """The children that are alive now, so that Ctrl-C in the main thread can end those of every thread.
+    """The running children, so that Ctrl-C in the main thread can end those of every thread.
 
     `_stopping` is a plain flag, not a threading.Event: kill_all may run in a signal handler of the very thread that uses it.
     """
@@ -35,7 +35,7 @@ class Children:
         self._stopping = False
 
     def start(self, spawn: Callable[[], subprocess.Popen[bytes] | ForkedProcess]) -> Child:
-        """Spawn and register in one step. Raises Interrupted after kill_all."""
+        """Spawn and register a child in one step. Raises Interrupted after kill_all."""
         with self._lock:
             if self._stopping:
                 raise Interrupted("the sweep is being stopped; this task was not started")
@@ -46,7 +46,7 @@ class Children:
             return child
 
     def end(self, child: Child, why: str) -> None:
-        """Kill a child's whole process tree, unless `give_up` was called (its pid may be another's by then)."""
+        """Kill a child's whole process tree, unless `give_up` was called (another process may have its pid by then)."""
         with self._lock:
             if child in self._live:
                 child.ended_by = child.ended_by or why

@@ -1,4 +1,4 @@
-"""A sweep's connection to the Dask scheduler of its fleet: tasks go out, and events come back as calls for the deciding thread."""
+"""A sweep's connection to the Dask scheduler of its fleet: it submits tasks, and turns events into calls for the deciding thread."""
 
 import contextlib
 import threading
@@ -21,7 +21,7 @@ Calls = Queue[Callable[[], None]]
 
 @dataclass(frozen=True)
 class FleetWorker:
-    """A worker that is connected now, and the scheduler's resources that it has."""
+    """A connected worker, with its resources in the scheduler."""
 
     name: str
     resources: Mapping[str, float]
@@ -56,7 +56,7 @@ class SchedulerSession:
         self.client.subscribe_topic(remote_task.event_topic(sweep), receive)
 
     def submit(self, key: str, name: str, text: str, resources: Mapping[str, float], priority: int) -> None:
-        """Submit a task. Its `name` must differ from all others of any sweep: Dask takes equal names for one task."""
+        """Submit a task. Its `name` must be unique among all sweeps, as Dask treats tasks of equal names as one."""
         future: Future = self.client.submit(
             remote_task.run_remote_task, text, key=name, resources=dict(resources), priority=priority, retries=0, pure=False
         )  # fmt: skip
@@ -64,7 +64,7 @@ class SchedulerSession:
         future.add_done_callback(lambda done: self._calls.put(partial(self._ended, self, name, key, done)))
 
     def drop(self, key: str) -> None:
-        """Cancel a task: if it has not begun, it never does."""
+        """Cancel a task, so that it never begins if it has not yet."""
         if (future := self._futures.pop(key, None)) is not None:
             future.cancel(reason="dropped")
 
@@ -80,7 +80,7 @@ class SchedulerSession:
         return [FleetWorker(str(worker["name"]), worker["resources"]) for worker in workers]
 
     def stop(self) -> None:
-        """End this sweep's tasks, waiting or running, on every worker that answers. A silent worker is not waited for."""
+        """End this sweep's tasks, waiting or running, on every worker that answers. A silent worker is skipped."""
         for key in list(self._futures):
             self.drop(key)
         silent_s = members.read_activity(self.client).silent_s
@@ -98,9 +98,9 @@ class SchedulerSession:
 
 @dataclass
 class SchedulerConnection:
-    """Keeps a session with the scheduler open, and a list of the workers.
+    """An open session with the scheduler, renewed if it is cut, and a list of the workers.
 
-    dead   why there will be no session any more, once the scheduler has stayed away too long
+    dead   the reason why no session will follow, once the scheduler was away too long
     """
 
     connect: Callable[[], SchedulerSession]
@@ -111,7 +111,7 @@ class SchedulerConnection:
     _fits: dict[frozenset[tuple[str, float]], bool] = field(default_factory=dict)
 
     def open(self) -> None:
-        """Open a session and list the workers. Raises ConfigError and OSError."""
+        """Open a session and list the workers. Raises ConfigError, and OSError if no scheduler answers."""
         self.session = self.connect()
         try:
             self.refresh()
@@ -135,11 +135,11 @@ class SchedulerConnection:
             stop.wait(RECONNECT_S)
 
     def refresh(self) -> None:
-        """List the workers anew. Raises errors of many types if the scheduler is gone."""
+        """Update the list of workers. Raises errors of many types if the scheduler is gone."""
         self.workers, self._fits = self.session.list_workers(), {}
 
     def has_fitting_worker(self, needed: Mapping[str, float]) -> bool:
-        """Return True if a connected worker has these resources. Cached, as many tasks take the same ones."""
+        """Return True if a connected worker has these resources. Cached, as many tasks need the same ones."""
         key = frozenset(needed.items())
         if key not in self._fits:
             self._fits[key] = any(worker.fits(needed) for worker in self.workers)

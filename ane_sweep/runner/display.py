@@ -25,7 +25,7 @@ HARMLESS = (StageStatus.OK, StageStatus.CACHED, StageStatus.UNAVAILABLE)
 
 
 class Lines(QuietDisplay):
-    """Prints one plain line for each finished cell, for logs and pipes; keeps the counts that a terminal's line shows too."""
+    """A display of one plain line for each finished cell, for logs and pipes; it also keeps the counts for a terminal's display."""
 
     def __init__(self, plan: Plan, console: Console):
         self.console = console
@@ -69,7 +69,7 @@ class Lines(QuietDisplay):
             self._show(line)
 
     def _end_lines(self, task: Task, outcome: Outcome) -> list[Text]:
-        """Return a line for each cell whose last task has ended."""
+        """Return a line for each cell that this task completes."""
         lines = []
         for key in self.cells_of.pop(task.key, ()):
             if outcome.status not in HARMLESS and not task.more_of:
@@ -94,14 +94,14 @@ class Lines(QuietDisplay):
         return [line, *(self._reason(bad.reason) if bad is not None and bad.reason else ())]
 
     def _reason(self, reason: str) -> list[Text]:
-        """Return a reason's line, or no line if it was shown before."""
+        """Return a line with a reason, or none if the reason was shown before."""
         if (first := first_line(reason)) in self.shown_reasons:
             return []
         self.shown_reasons.add(first)
         return [Text(f"  {escape_controls(first)}", "yellow")]
 
     def freeze(self) -> None:
-        """Show that preparation is over. From here on no drawing may run next to the task that is timed."""
+        """Show that preparation is over. After this, nothing is drawn while a task is timed."""
         if alone := [task for task in self.todo.values() if task.alone]:
             most = "up to " if any(task.more_of for task in alone) else ""
             times = f"{most}{len(alone)} process{'es' if len(alone) != 1 else ''}"
@@ -115,7 +115,7 @@ class Lines(QuietDisplay):
         return f" (from the cache: {self.cached} of {self.total - self.remaining.alone} tasks)" if self.cached else ""
 
     def _time_left(self) -> str:
-        """Return the estimated time left as `, about 4 min left`; nothing if past durations do not give it."""
+        """Return the estimated time left as `, about 4 min left`; empty if past durations are unknown."""
         now = time.monotonic()
         seconds = self.remaining.seconds([(task, now - began) for task, began in self.running.values()])
         abreast = max(1, len(set(self.where.values())))  # the machines that have taken part
@@ -127,7 +127,7 @@ class Lines(QuietDisplay):
 
 
 class LiveView(Lines):
-    """Shows a bar over all tasks, and one changing line: stage, cell, time spent and left. Cells that end well print no line."""
+    """A display of a bar over all tasks and one changing line: stage, cell, time spent and left. Cells that end well print no line."""
 
     def __init__(self, plan: Plan, console: Console):
         super().__init__(plan, console)
@@ -156,7 +156,7 @@ class LiveView(Lines):
             live.stop()
 
     def _watch(self, *, moving: bool) -> None:
-        """Start the line. If `moving`, a thread draws it twice a second; else it is drawn once before each timed process."""
+        """Start the changing line. If `moving`, a thread draws it twice a second; else it is drawn once before each timed process."""
         view = self._view if moving else None
         self.live = Live(
             get_renderable=view, console=self.console, auto_refresh=moving, refresh_per_second=2, transient=True
@@ -167,7 +167,7 @@ class LiveView(Lines):
         return super()._cell(key) if key in self.trouble else []
 
     def _draw_bar(self, text: str) -> Table:
-        """Return the bar, of all tasks from the first to the last timing, and a line of text."""
+        """Return the bar over all tasks with a line of text."""
         line, done = Table.grid(padding=(0, 1, 0, 0)), self.total - len(self.todo)
         line.add_column(width=_BAR)
         line.add_column(no_wrap=True, overflow="ellipsis")

@@ -1,7 +1,8 @@
-"""Fork servers: processes that import what a kind of task needs and fork each task (worker/fork_server.py runs in them).
+"""Fork servers: processes that import the modules of a kind of task and fork each task (worker/fork_server.py runs in
+them).
 
-Importing torch takes a second and more, coremltools and transformers four, which is most of a tiny task's time. A task is
-still one fresh process: it begins with the imports done and ends alone.
+Importing torch takes a second and more, coremltools and transformers four, which is most of a tiny task's time. Each
+task is still one fresh process, which begins with the imports done.
 
     imports            those that a stage and its runtime declare (`warm`); a task that declares none starts cold
     environment        libraries read it while they are loaded, so a server has exactly that of its children (except
@@ -9,10 +10,10 @@ still one fresh process: it begins with the imports done and ends alone.
     memory limit       a fork has its server's mappings: a task whose limit is not above those starts cold
     timing             each round has a server of its own. Children of one server have one memory layout, which moves
                        timings, so repeats of a timing come from several servers
-    starts cold        everything that is not on Linux (on macOS, frameworks that libraries load do not survive a fork: Apple's
-                       Objective-C runtime ends such a child), without pidfd_open, or under the stand-in of a Mac, whose
-                       clocks must be in place before any import; also everything if ANE_SWEEP_COLD is set
-    a server's death   its children die with it; their tasks are started again, cold
+    starts cold        tasks off Linux (on macOS, frameworks that libraries load do not survive a fork: Apple's
+                       Objective-C runtime ends such a child), without pidfd_open, or with a simulated Mac, whose clocks
+                       must be set before any import; every task if ANE_SWEEP_COLD is set
+    a server's death   its children die too; their tasks start again, cold
 """
 
 import json
@@ -43,7 +44,7 @@ _Key: TypeAlias = tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]  # Py
 
 
 class Reply(msgspec.Struct):
-    """An answer of a fork server; the fields that it holds depend on the question (worker/fork_server.py)."""
+    """An answer of a fork server; its fields depend on the question (worker/fork_server.py)."""
 
     pid: int = 0
     status: int = 0
@@ -111,7 +112,7 @@ class ForkServer:
             raise
 
     def data_bytes(self) -> int:
-        """Return the private memory that children begin with, after the imports. Raises ServerLost if these fail."""
+        """Return the private memory that children begin with, after the imports. Raises ServerLost if the imports fail."""
         with self._lock:
             if self._data_bytes is None:
                 self._data_bytes = self._receive().data_bytes
@@ -123,7 +124,7 @@ class ForkServer:
         return ForkedProcess(reply.pid, self)
 
     def ask(self, message: Mapping[str, str | int], descriptors: Sequence[int] = ()) -> Reply:
-        """Send a question and return its answer. An interruption ends the server: the next answer could be to either question."""
+        """Send a question and return its answer. An interruption ends the server, as the next answer could belong to either question."""
         with self._lock:
             if self.gone:
                 raise ServerLost("the fork server is gone")
@@ -165,7 +166,7 @@ class ForkServer:
 
 
 class ForkServers:
-    """The fork servers of a sweep. Leave the context when no task runs any more.
+    """The fork servers of a sweep. Leave this context only when no task runs any more.
 
     cold   start every task cold, without a server
     """
@@ -183,7 +184,7 @@ class ForkServers:
         self._end_all()
 
     def begin_round(self, number: int) -> None:
-        """End the servers of the previous round of timing, or of preparation. None of their children may still run."""
+        """End the servers of the previous round of timing, or of preparation. Their children must have ended."""
         if number != self._round:
             self._round = number
             self._end_all()
@@ -201,7 +202,8 @@ class ForkServers:
             server.kill()
 
     def get(self, modules: Sequence[str], env: dict[str, str], python: str, limit: int | None) -> ForkServer | None:
-        """Return the server with these imports and this environment, starting it if needed; None if the task starts cold.
+        """Return the server with these imports and this environment, starting it if needed; None if the task must start
+        cold.
 
         limit   bytes of memory that the task may use
         """

@@ -1,11 +1,11 @@
 """The gate before each timing: it checks that the machine is quiet, cool, on mains and at full power.
 
-It checks only before a process is started, never while one is timed. Passing trouble (other programs, heat) is waited for,
-up to a limit; timing in spite of it makes the cell `degraded`. Lasting trouble (a battery, low-power mode) is only noted.
-Both go into the record's `timings`.
+It checks only before a process is started, never while one is timed. Temporary trouble (other programs, heat) is waited
+for, up to a limit; timing in spite of it makes the cell `degraded`. Lasting trouble (a battery, low-power mode) is only
+noted. Both are part of the record's `timings`.
 
-The share of the processor in use right now stands in for the load average, which remembers our own preparation for a
-minute or more and would hold up every sweep.
+It measures the processor's current use rather than the load average, which includes our own preparation for a minute or
+more and would delay every sweep.
 """
 
 import threading
@@ -28,7 +28,7 @@ _PAUSE_S = 1.0
 
 @dataclass(frozen=True)
 class State:
-    """The machine's state at one look: sentences about passing and about lasting trouble."""
+    """The machine's state at one reading: sentences about temporary and about lasting trouble."""
 
     passing: list[str] = field(default_factory=list)
     lasting: list[str] = field(default_factory=list)
@@ -64,7 +64,7 @@ def _idle_share() -> float:
 def idle_share(before: NamedTuple, after: NamedTuple) -> float:
     """Return the idle share of the processors' time between two readings of psutil.cpu_times().
 
-    psutil's own percentages come out too low if all processors together have had less than a second.
+    psutil's own percentages are too low if all processors together ran for less than a second.
     """
     took = {name: max(0.0, now - then) for name, then, now in zip(before._fields, before, after)}
     # user and nice hold a guest's time as well
@@ -73,7 +73,7 @@ def idle_share(before: NamedTuple, after: NamedTuple) -> float:
 
 
 def hot(thermal: Mapping[str, str | float] | None) -> bool:
-    """Return True if the system slows itself down (macOS reports that) or is about to (Linux reports degrees)."""
+    """Return True if the system slows down because of heat (reported by macOS) or is about to (degrees on Linux)."""
     if thermal is None:
         return False
     value = float(thermal["value"])
@@ -83,10 +83,10 @@ def hot(thermal: Mapping[str, str | float] | None) -> bool:
 
 
 class TimingGate:
-    """Waits before timings until the machine is ready.
+    """The wait before timings until the machine is ready.
 
-    After one wait in vain it does not wait again until the machine was ready once: a host that is never quiet costs a sweep one
-    wait, not one for each timing.
+    After one unsuccessful wait it does not wait again until the machine was ready once, so that a host that is never
+    quiet delays a sweep only once.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class TimingGate:
     def wait(self, stop: threading.Event) -> Look:
         """Wait until the machine is ready, at most `wait_s`, and return its state. Raises Interrupted at `stop`.
 
-        `in_vain` holds the trouble that should have passed; a timing then deserves doubt (pool.py).
+        `in_vain` holds the trouble that did not pass; such a timing gets a warning (pool.py).
         """
         began = self.clock()
         state = self.look(self.busy)

@@ -1,7 +1,8 @@
-"""Runs one task in one fresh process: spawns it, waits without using the processor, reaps it, and always leaves a result.json.
+"""One task in one fresh process: spawned, awaited without using the processor, and reaped; there is always a
+result.json afterwards.
 
-A timeout kills in two steps. SIGTERM makes the process write every stack to stderr (a C-level handler; a task has nothing
-to save, since its output lies aside). 0.2 s later SIGKILL ends its process group and every descendant.
+A timeout kills in two steps. SIGTERM makes the process write every stack to stderr (a C-level handler; a task has
+nothing else to save). 0.2 s later SIGKILL ends its process group and every descendant.
 """
 
 import contextlib
@@ -45,16 +46,16 @@ def run_task(
     loads: Sequence[str] = (),
     pass_fds: tuple[int, ...] = (),
 ) -> TaskResult:
-    """Run one task in a fresh process and return its result, also if the process died.
+    """Run one task in a fresh process and return its result, even if the process died.
 
-    Leaves task.json, stdout.txt, stderr.txt and result.json in `folder`. On Linux a child dies with the thread that started
-    it, so call this in a thread that lives as long. Raises Interrupted after `children.kill_all()`, and KeyboardInterrupt;
-    both leave no result.json.
+    It writes task.json, stdout.txt, stderr.txt and result.json to `folder`. On Linux a child dies with the thread that
+    started it, so call this in a thread that lives as long. Raises Interrupted after `children.kill_all()`, and
+    KeyboardInterrupt; then there is no result.json.
 
-    env           laid over the inherited environment last
-    watch_memory  read the process tree's memory four times a second: for preparation, never while timing
+    env           variables that override the inherited environment
+    watch_memory  check the process tree's memory four times a second: for preparation, never while timing
     fork_servers  fork the process from a server that has imported `loads`, if possible (fork_server.py)
-    pass_fds      stay open in the process; only without `fork_servers`
+    pass_fds      descriptors that stay open in the process; only without `fork_servers`
     """
     folder = folder.absolute()
     inputs = {role: path.absolute() for role, path in task.inputs.items()}
@@ -147,7 +148,7 @@ class _Run:
             return self.children.start(start)
 
     def _await_end(self, child: Child) -> None:
-        """Return when the child has ended, whatever ended it. It is not reaped yet, so its pid is still its own."""
+        """Return when the child has ended for any reason. It is not reaped yet, so no other process has its pid."""
         deadline = float("inf") if self.timeout_s is None else time.monotonic() + self.timeout_s
         with processes.ProcessExit(child.process.pid) as gone:
             while True:
@@ -199,7 +200,7 @@ class _Run:
         return code, max(peak, child.peak_bytes) or None, processes.still_there(pid)
 
     def _finish(self, result: TaskResult, code: int | None, peak: int | None) -> TaskResult:
-        """Add what only this process knows and write the result. A full disk costs the file, never the result."""
+        """Add the facts that only this process knows and write the result. A full disk loses the file, never the result."""
         result.seconds, result.exit = time.monotonic() - self.started, autopsy.exit_name(code)
         result.peak_bytes = max(result.peak_bytes or 0, peak or 0) or None
         try:

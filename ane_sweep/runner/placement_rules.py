@@ -1,16 +1,16 @@
-"""Decides which worker of a fleet does a task, in terms of the scheduler's resources.
+"""Rules for which worker of a fleet does a task, expressed as resources of the scheduler.
 
 Dask routes a task to a worker that has the amounts it takes:
 
-TOOLS-<digest>   unlimited: workers with the very versions of the sweep
+TOOLS-<digest>   unlimited: workers with exactly the sweep's versions
 NAME-<worker>    unlimited: one worker
-HOST-<digest>    unlimited: machines that are alike
-PREP             preparations side by side
+HOST-<digest>    unlimited: equivalent machines
+PREP             number of parallel preparations
 MEMORY           GiB that preparations may use together
 TIME             1: timings run one at a time
 
-All processes that time one program are bound to one worker. A worker that cannot do a task (its disk is full, say, or the store
-is out of its reach) does not get the task again.
+All processes that time one program are bound to one worker. A worker that cannot do a task (for example with a full
+disk, or without access to the store) does not get it again.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ _UNLIMITED = 1e6  # the amount of a label
 
 @dataclass
 class PlacementRules:
-    """The workers that tasks are bound to, and those that are excluded.
+    """The workers that tasks are bound to, and excluded workers.
 
     bound      program -> the worker that times it
     excluded   program, or key of a task -> worker -> why it cannot do it
@@ -48,7 +48,7 @@ class PlacementRules:
             self.timings[program_of(task)].append(task)
 
     def find_fitting(self, task: Task, workers: Iterable[FleetWorker]) -> list[FleetWorker]:
-        """Return the workers that could do a task: those with the fewest refusals, then the fewest programs, first."""
+        """Return the workers that could do a task, first those with the fewest refusals, then with the fewest programs."""
         needed, excluded = required_resources(task, task.place), self.excluded.get(_subject(task), ())
         fitting = [worker for worker in workers if worker.fits(needed) and worker.name not in excluded]
         return sorted(fitting, key=lambda one: (self._refusals[one.name], self._programs[one.name], one.name))
@@ -68,7 +68,7 @@ class PlacementRules:
         return needed | {members.name_label(name): 1.0}
 
     def bind(self, task: Task, name: str) -> None:
-        """Have a worker time a task's program from now on."""
+        """Let a worker time a task's program from now on."""
         program = program_of(task)
         if (previous := self.bound.get(program)) is not None:
             self._programs[previous] -= 1
@@ -82,13 +82,13 @@ class PlacementRules:
         return "; ".join(dict.fromkeys(self.excluded[_subject(task)].values()))
 
     def find_substitute(self, task: Task, workers: Iterable[FleetWorker]) -> str | None:
-        """Return a worker that could time a task's program in place of the one it is bound to, or None."""
+        """Return a worker that could time a task's program in place of its current one, or None."""
         if not _is_bound(task) or (current := self.bound.get(program_of(task))) is None:
             return None
         return next((worker.name for worker in self.find_fitting(task, workers) if worker.name != current), None)
 
     def move(self, task: Task, to: str, submitted: Collection[str], outcomes: Mapping[str, Outcome]) -> list[Task]:
-        """Bind a task's program to another worker. Return the timings that must be taken anew, in order."""
+        """Bind a task's program to another worker. Return the timings that must be repeated, in order."""
         self.bind(task, to)
         anew: dict[str, Task] = {}
         for timing in self.timings[program_of(task)]:
@@ -98,9 +98,10 @@ class PlacementRules:
         return list(anew.values())
 
     def was_measured_elsewhere(self, task: Task, outcome: Outcome, workers: Iterable[FleetWorker]) -> bool:
-        """Return True if an earlier timing of this run was taken on another machine than the program's other timings can be.
+        """Return True if an earlier timing of this run is from a machine on which the program's other timings cannot be
+        taken.
 
-        If that machine is there and the program is not bound yet, it is bound to it.
+        If that machine is connected and the program not bound yet, the program is bound to it.
         """
         name: str | None = outcome.result.facts.get("measured_on", {}).get("host", {}).get("worker")
         if not (_is_bound(task) and outcome.done and name):
@@ -113,7 +114,7 @@ class PlacementRules:
 
 
 def program_of(task: Task) -> Program:
-    """Return what a task times, and where."""
+    """Return (place, key of the program) of a task's timing."""
     return task.place, task.inputs.get("program") or task.inputs.get("reference") or task.key
 
 
@@ -122,19 +123,19 @@ def _subject(task: Task) -> Program | str:
 
 
 def _is_bound(task: Task) -> bool:
-    """Return True for a task that times on machines that are alike. (A place that is a name is one machine already.)"""
+    """Return True for a timing that is bound to one of several equivalent machines."""
     return task.alone and task.place.startswith("HOST-")
 
 
 def offered_resources(member: members.Member, prepare: int) -> dict[str, float]:
-    """Return the resources of a worker that runs `prepare` preparations side by side."""
+    """Return the resources of a worker that runs `prepare` preparations in parallel."""
     labels = (tools_label(member.tools), members.name_label(member.name), members.host_label(member.key))
     slots = {"PREP": float(prepare), "MEMORY": round(member.memory_gib, 2), "TIME": 1.0}
     return {**dict.fromkeys(labels, _UNLIMITED), **slots}
 
 
 def required_resources(task: Task, place: str) -> dict[str, float]:
-    """Return the resources that a task takes. `place`: the label of the machines that may run it; "": any."""
+    """Return the resources that a task needs. `place`: the label of the machines that may run it; "": any."""
     needed = {tools_label(members.tools()): 1.0} | ({place: 1.0} if place else {})
     if task.alone:
         return needed | {"TIME": 1.0}

@@ -1,8 +1,8 @@
-"""The tasks of a sweep that have no outcome yet: which are ready, and how often each was attempted.
+"""The remaining tasks of a sweep: which of them are ready, and how often each was attempted.
 
-A task may be reopened after it has ended; the tasks that depend on it then wait again. Timings of one place begin together,
-in rounds, when everything that they need is prepared. They wait for one gate, and the gate for each preparation, so that the
-memory needed grows with the tasks and not with their square.
+A task may be reopened after it has ended; the tasks that depend on it then wait again. Timings of one place begin
+together, in rounds, when everything that they need is prepared. They depend on one common node, which depends on each
+preparation, so that memory grows with the number of tasks, not its square.
 """
 
 from collections import Counter, defaultdict
@@ -19,7 +19,7 @@ MAX_ATTEMPTS = 10  # of attempts in all
 
 
 class ReadyQueue:
-    """Knows which tasks are ready.
+    """The queue of tasks that are ready.
 
     rank         position of each task in the order
     unfinished   keys of the tasks without an outcome
@@ -51,7 +51,7 @@ class ReadyQueue:
         return key in self.unfinished and not self._waits[key]
 
     def finish(self, key: str) -> list[str]:
-        """Note that a task has its outcome. Return the keys of the tasks that are ready because of it."""
+        """Note that a task has its outcome. Return the keys of the tasks that become ready."""
         self.unfinished.discard(key)
         ready = []
         for waiter in self._waiters[key]:
@@ -63,7 +63,7 @@ class ReadyQueue:
         return ready
 
     def reopen(self, keys: Collection[str]) -> None:
-        """Count tasks as unfinished again; their dependants wait for them again."""
+        """Count tasks as unfinished again, so that their dependants wait for them."""
         self.unfinished |= set(keys)
         for key in keys:
             for waiter in self._waiters[key]:
@@ -98,9 +98,9 @@ def _gate_key(place: str) -> str:
 
 @dataclass(frozen=True)
 class LostAttempt:
-    """An attempt that brought no outcome.
+    """An attempt that ended without an outcome.
 
-    on   the machine that cannot do the task, if the machine is the cause
+    on   the machine, if it is the reason why the task cannot be done
     """
 
     reason: str
@@ -115,11 +115,11 @@ class LostAttempt:
 
 @dataclass
 class Attempt:
-    """A task that was submitted to the scheduler, or waits to be.
+    """A task that was submitted to the scheduler, or waits to be submitted.
 
-    resources    of the scheduler that it takes; None as long as no worker fits
-    began_on     the worker that has begun it
-    unfit_since  on the clock of time.monotonic(): since when no worker has the resources
+    resources    the scheduler's resources for it; None while no worker fits
+    began_on     the worker that began it
+    unfit_since  time (time.monotonic()) since which no worker has the resources
     """
 
     task: Task
@@ -131,14 +131,14 @@ class Attempt:
 
 @dataclass
 class RetryPolicy:
-    """Counts the attempts at each task and decides when to give up. `sweep` is a name that no other sweep has."""
+    """A counter of attempts at each task, which decides when to give up. `sweep` is a unique name of the sweep."""
 
     sweep: str
     made: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
 
     def name_attempt(self, task: Task) -> str:
-        """Count one more attempt and return its name, which no other attempt of any sweep has."""
+        """Count one more attempt and return its name, which is unique among all sweeps."""
         self.made[task.key] += 1
         return f"{task.stage}-{task.key[:12]}-{self.sweep}-{self.made[task.key]}"
 
@@ -153,5 +153,5 @@ class RetryPolicy:
 
 
 def fail(reason: str) -> Outcome:
-    """Return the outcome of a task that is not tried again."""
+    """Return the failed outcome of a task that is not retried."""
     return Outcome(StageStatus.FAILED, reason)

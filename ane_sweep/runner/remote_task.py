@@ -1,7 +1,8 @@
-"""One task of another machine's sweep, run here: pull its inputs from the shared store, run it in a child process, push its result.
+"""One task of another machine's sweep: pull its inputs from the shared store, run it in a child process, push its
+result.
 
-A Dask worker calls `run_remote_task` by its name. The function only starts the child and waits, so that a crash of the child
-comes back as its result. Arguments and results are JSON texts, which every version of Python reads alike.
+A Dask worker calls `run_remote_task` by its name. The function only starts the child and waits, so that a crash of the
+child comes back as its result. Arguments and results are JSON texts, which every version of Python reads alike.
 """
 
 import base64
@@ -43,7 +44,7 @@ class RemoteTask(msgspec.Struct):
     """A task for another machine.
 
     inputs  role -> (stage, key) of an artifact in the shared store
-    again   the shared store's artifact of this task was damaged, and is to be replaced
+    again   the shared store's artifact of this task is damaged and must be replaced
     """
 
     sweep: str
@@ -59,9 +60,9 @@ class RemoteTask(msgspec.Struct):
 class RemoteResult(msgspec.Struct):
     """The result of a remote task.
 
-    missing  inputs that the shared store lacks or holds damaged; the task was not run
-    unable   why this machine cannot do the task, though another one may
-    files    name -> content (zlib, base64): the printed output, and the files of a task whose result is not stored
+    missing  inputs that are missing or damaged in the shared store, so that the task did not run
+    unable   why this machine cannot do the task, although another one may
+    files    name -> content (zlib, base64): the printed output, and the files of a task whose result is not cached
     stopped  the sweep stopped the task
     """
 
@@ -89,7 +90,7 @@ def _open_cache() -> Store:
 
 
 def open_fleet_store(url: str, stop: threading.Event | None = None) -> shared.Shared:
-    """Return the shared store for all stored stages of a fleet: also those that run a program on one machine."""
+    """Return the shared store for all stages whose results are stored in a fleet, including those that run a program."""
     return shared.Shared(url, stages=set(STAGES) - UNSTORED, stop=stop)
 
 
@@ -98,7 +99,7 @@ _open_shared = cache(open_fleet_store)
 
 @cache
 def _fork_servers() -> ForkServers:
-    """Return the fork servers for preparations of every sweep, which live as long as this process."""
+    """Return the fork servers for the preparations of all sweeps; they live as long as this process."""
     return ForkServers()
 
 
@@ -121,7 +122,7 @@ def run_remote_task(text: str) -> str:
 
 
 def stop_sweep(sweep: str) -> None:
-    """End all tasks of a sweep on this machine. Dask calls it by its name."""
+    """End all tasks of a sweep on this machine. Dask calls this function by its name."""
     with _lock:
         for children, event in _running[sweep]:
             event.set()
@@ -179,7 +180,7 @@ def _run(remote: RemoteTask, result: RemoteResult) -> None:
 
 
 def _fill_in(result: RemoteResult, task: Task, outcome: Outcome, folder: Path) -> None:
-    """Put an outcome into a result, with the files that are small and belong to the sweep."""
+    """Add an outcome to a result, with the small files that belong to the sweep."""
     run, room = Run(folder, {}).task_folder(task), MAX_BYTES
     paths = [run / "stdout.txt", run / STDERR]
     if task.stage in UNSTORED:

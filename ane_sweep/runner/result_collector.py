@@ -1,7 +1,7 @@
-"""The side of a fleet's sweep that stays on its own machine.
+"""The part of a fleet's sweep that runs on the sweep's own machine.
 
-It looks up outcomes that exist already, puts a task's inputs into the shared store before the task is submitted, and puts
-results where a task that ran here would leave them.
+It looks up outcomes that exist already, copies a task's inputs to the shared store before the task is submitted, and
+stores results as if the task had run here.
 """
 
 import base64
@@ -32,7 +32,7 @@ _GATHER_S = 60.0
 
 
 class MachineShare(msgspec.Struct):
-    """A machine's part in a run, as in run.json. `seconds` are those of task processes; `moved` counts programs."""
+    """A machine's share of a run, as in run.json. `seconds` are those of task processes; `moved` counts programs."""
 
     chip: str | None = None
     os: str = ""
@@ -43,7 +43,7 @@ class MachineShare(msgspec.Struct):
 
 
 class MachineTally:
-    """Each machine's share of a run, by worker. A run that continues adds to the share that its run.json holds."""
+    """Each machine's share of a run, by worker. A continued run adds to the shares in its run.json."""
 
     def __init__(self, run: Run) -> None:
         info = disk.read_json(run.folder / "run.json")
@@ -75,7 +75,7 @@ class MachineTally:
 
 @dataclass
 class ResultCollector:
-    """Joins this machine's cache, the run's folder, and the store that all machines share."""
+    """The collector of results: it connects this machine's cache, the run's folder, and the shared store."""
 
     runner: TaskRunner
     settings: RunSettings
@@ -96,10 +96,10 @@ class ResultCollector:
             self.runner.display.say(line)
 
     def resolve_without_fleet(self, task: Task, dead: str | None) -> Outcome | None:
-        """Return the outcome of a task that needs no worker, or None after its inputs were put into the shared store.
+        """Return the outcome of a task that needs no worker, or None after copying its inputs to the shared store.
 
-        The outcome may be stored here or in the shared store; and a task that needs the network or files of this machine runs
-        here. `dead`: why there is no scheduler; then only stored outcomes count.
+        The outcome may be in this cache or in the shared store; a task that needs the network or local files runs here.
+        `dead`: why there is no scheduler; then only stored outcomes count.
         """
         outcome = self.runner.resolve_without_running(task)
         if outcome is None and _is_stored(task) and self._pull(task):
@@ -118,7 +118,7 @@ class ResultCollector:
         return None
 
     def encode(self, task: Task, sweep: str) -> str:
-        """Return a task as the text that a worker takes."""
+        """Return a task as text for a worker."""
         stored = {role: self.runner.plan.tasks[key] for role, key in task.inputs.items()}
         inputs = {role: (made.stage, made.key) for role, made in stored.items() if _is_stored(made)}
         alone = replace(task, inputs={role: key for role, (_, key) in inputs.items()}, after=(), more_of="")
@@ -126,7 +126,7 @@ class ResultCollector:
         return remote_task.encode_task(alone, sweep, inputs, self.settings, again)
 
     def collect(self, task: Task, future: Future, is_current: Callable[[], bool]) -> Outcome | LostAttempt:
-        """Return the outcome that a future brings, or why it brings no outcome. A result that is not current any more is dropped."""
+        """Return the outcome in a future, or why it has none. A result of an outdated attempt is dropped."""
         try:
             result = conversion.decode(future.result(timeout=_GATHER_S), remote_task.RemoteResult)
         except Exception as error:  # the worker was lost meanwhile, for which Dask has many types of errors
@@ -154,11 +154,11 @@ class ResultCollector:
         return outcome
 
     def forget(self, task: Task) -> None:
-        """Delete the result of a timing that is to be taken anew."""
+        """Delete the result of a timing that will be repeated."""
         (self.run.task_folder(task) / "result.json").unlink(missing_ok=True)
 
     def _place(self, task: Task, remote: remote_task.RemoteResult) -> Outcome | LostAttempt:
-        """Put a result where a task that ran here would leave it."""
+        """Store a result as if the task had run here."""
         folder = self.run.make_task_folder(task)
         (folder / "out").mkdir()
         for name, content in remote.files.items():
@@ -199,7 +199,7 @@ class ResultCollector:
         return self.shared.pull(self.store, task.stage, task.key) if self.shared.has(task.stage, task.key) else None
 
     def _share(self, task: Task, again: bool = False) -> str | None:
-        """Put an artifact of this machine's cache into the shared store. Return why that failed, or None."""
+        """Copy an artifact of this cache to the shared store. Return why that failed, or None."""
         if not _is_stored(task):
             return None
         with self._lock:
@@ -218,7 +218,7 @@ def _is_stored(task: Task) -> bool:
 
 
 class _StartOnly(QuietDisplay):
-    """Shows that a task begins, and messages. Its end is shown by the executor."""
+    """A display that shows only that a task begins, and messages; the executor shows its end."""
 
     def __init__(self, display: Display) -> None:
         self._display = display

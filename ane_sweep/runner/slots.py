@@ -1,4 +1,4 @@
-"""The order of tasks on one machine: in slots, where preparations run side by side, and of tasks that run alone."""
+"""The order of tasks on one machine: preparations in parallel slots, and tasks that run alone."""
 
 import heapq
 import random
@@ -17,8 +17,8 @@ _LAST = [name for name, stage in STAGES.items() if stage.last]  # they run in th
 def order_in_rounds(tasks: list[Task]) -> list[Task]:
     """Return tasks that run alone in their order: first those that time nothing, then the rounds of `latency.repeats`, then _LAST.
 
-    Each round takes all timings once, in an order of its own (shuffled by the round's number, so the same every time):
-    drift of the machine and after-effects of the previous task then hit all cells alike.
+    Each round takes all timings once, in a different order (shuffled by the round's number, so always the same), so
+    that drift of the machine and after-effects of the previous task affect all cells equally.
     """
     ordered = [task for task in tasks if not task.round and task.stage not in _LAST]
     for number in sorted({task.round for task in tasks} - {0}):
@@ -28,11 +28,12 @@ def order_in_rounds(tasks: list[Task]) -> list[Task]:
 
 
 class SlotQueue:
-    """Hands ready tasks to slots: tasks whose inputs are done and whose estimated peak memory fits into what is free.
+    """A queue that gives slots the tasks whose inputs are done and whose estimated peak memory fits into the free
+    memory.
 
-    The order is the plan's; with `longest_first`, the task goes first that begins the longest chain in seconds.
-    Ready tasks wait in one heap for each peak size, of which a plan has few, so that the time for handing out a task does
-    not grow with the number of tasks (tried with 100,000).
+    The order is the plan's; with `longest_first`, the task that begins the longest chain in seconds comes first. Ready
+    tasks wait in one heap for each peak size, of which a plan has few, so that the time per task does not grow with the
+    number of tasks (tested with 100,000).
     """
 
     def __init__(self, tasks: list[Task], outcomes: dict[str, Outcome], budget: int, longest_first: bool = False):

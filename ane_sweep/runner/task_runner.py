@@ -1,4 +1,4 @@
-"""Performs one task: reuses a stored result, or runs a child process; a task that depends on a failure is blocked."""
+"""The execution of one task: reuse a stored result, or run a child process; a task that depends on a failure is blocked."""
 
 import contextlib
 import threading
@@ -31,7 +31,7 @@ _HEAVY_BYTES = 2 << 30  # parameters (fp32) from which one task may have all cor
 
 
 class Display(Protocol):
-    """Shows a sweep's progress. The runner calls no method while a task is being timed on this machine."""
+    """A display of a sweep's progress. The runner calls no method while a task is timed on this machine."""
 
     def begin(self, task: Task) -> None: ...
     def end(self, task: Task, outcome: Outcome) -> None: ...
@@ -55,11 +55,11 @@ class QuietDisplay:
 
 @dataclass
 class TaskRunner:
-    """Performs tasks one at a time; several threads may call it at once.
+    """A runner of tasks, one at a time; several threads may call it at once.
 
     budget    bytes of memory that all tasks may use together
     threads   threads that the libraries of one preparation may use
-    deadline  on the clock of time.monotonic(): no task begins after it
+    deadline  time (time.monotonic()) after which no task begins
     shared    the store that this machine shares with others, if there is one
     """
 
@@ -115,7 +115,7 @@ class TaskRunner:
         return None
 
     def _reuse(self, task: Task) -> Outcome | None:
-        """Return the outcome of a task whose artifact the cache holds intact, else None."""
+        """Return the outcome of a task if its artifact is intact in the cache, else None."""
         if task.stage in UNSTORED:
             return None
         folder = self.store.lookup(task.stage, task.key)
@@ -131,7 +131,7 @@ class TaskRunner:
         return Outcome(StageStatus.CACHED, None, result, folder, folder / STDERR)
 
     def _pull(self, task: Task) -> Outcome | None:
-        """Bring a task's artifact from the shared store. Return its outcome, or None if it is not there."""
+        """Copy a task's artifact from the shared store. Return its outcome, or None if the store lacks it."""
         if self.shared is None or task.stage not in SHARED:
             return None
         with self._machine_lock(alone=False):
@@ -145,7 +145,7 @@ class TaskRunner:
             self.shared.push(self.store, task.stage, task.key)
 
     def _make_anew(self, task: Task) -> Outcome:
-        """Make an artifact, and first delete a damaged one in its place; the outcome's reason says so."""
+        """Make an artifact after deleting a damaged one in its place; the outcome's reason mentions the damage."""
         try:
             fault = self.store.fault(task.stage, task.key, self._origins(task))
             if fault:
@@ -179,7 +179,7 @@ class TaskRunner:
         return self.store.machine_lock(not alone, self._wait(f"another sweep {doing}"))
 
     def _wait(self, sentence: str) -> locks.Waiting:
-        """Return how to wait for another sweep: until this one is stopped, with one message a sweep."""
+        """Return the settings for waiting for another sweep: until this one is stopped, with one message per sweep."""
 
         def tell() -> None:
             if sentence not in self._shown:

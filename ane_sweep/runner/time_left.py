@@ -1,4 +1,4 @@
-"""The estimated time that a sweep's remaining tasks take, updated in constant time as tasks end."""
+"""The estimated time that a sweep's remaining tasks take, updated in constant time when tasks end."""
 
 import statistics
 from collections import Counter, defaultdict, deque
@@ -14,7 +14,7 @@ Kind = tuple[str, int, float | None, bool]
 
 
 class TimeLeft:
-    """Counts the remaining tasks by stage and size, and what such tasks took in this run, else in past ones."""
+    """The remaining tasks by stage and size, with the durations of similar tasks in this run, else in past ones."""
 
     def __init__(self, tasks: Collection[Task]) -> None:
         self.count = Counter(map(_kind, tasks))
@@ -22,20 +22,21 @@ class TimeLeft:
         self.took: dict[str, deque[tuple[int, float]]] = defaultdict(lambda: deque(maxlen=_LATEST))
 
     def drop(self, task: Task, seconds: float | None) -> None:
-        """Take out a task that has ended, after `seconds` if a process did it well."""
+        """Remove a task that has ended, after `seconds` if a process completed it."""
         self.count[_kind(task)] -= 1
         self.alone -= task.alone
         if seconds is not None:
             self.took[task.stage].append((task.work, seconds))
 
     def seconds(self, running: Iterable[tuple[Task, float]] = ()) -> float | None:
-        """Return what the rest will take, one task after another; None while some task's duration is unknown.
+        """Return the estimated seconds of the rest, one task after another, or None while some task's duration is
+        unknown.
 
-        running   tasks that run, with the seconds for which they have done so
+        running   running tasks, with the seconds since they began
 
-        A duration is known if a task of that stage and of similar size has ended in this run or an earlier one. A guess from
-        the size of a model would be wrong by several times on another machine, and so would be the duration of a task that
-        has run for twice as long as such tasks took.
+        A duration is known if a task of that stage and of similar size has ended in this run or an earlier one. A guess
+        from the size of a model could be wrong by a factor of several on another machine; so could past durations, for
+        a task that has already run twice as long as those.
         """
         left, each = 0.0, dict[Kind, float]()
         for kind, many in self.count.items():
@@ -66,5 +67,5 @@ def _kind(task: Task) -> Kind:
 
 
 def expected_seconds(task: Task) -> float:
-    """Return the seconds that a task may take, to order tasks by: as past ones, else a guess from the size of its model."""
+    """Return the seconds that a task may take, for ordering: from past tasks, else a guess by the size of its model."""
     return STAGES[task.stage].guess(task.work) if task.seconds is None else task.seconds

@@ -1,1 +1,1 @@
-"""The search for the best cell of a matrix without running all of it: limits drop cells early, the rest is timed by estimate."""
+"""The search for the best cell of a matrix without running all of it: limits drop cells early, and estimates order the timings."""

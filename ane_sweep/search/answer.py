@@ -16,7 +16,7 @@ from ane_sweep.search.search import NOT_WRONG, SETTLED, Search
 
 
 def choose_winners(goal: Goal, records: list[Record]) -> list[Record]:
-    """Return the cells within the limits that no other beats; for one objective a single cell, ok before degraded if equal."""
+    """Return the cells within the limits that no other beats; for one objective a single cell, preferring ok to degraded if equal."""
     fits = {r.cell_key: r for r in records if r.status in NOT_WRONG and goal.fits(r)}
     gains = {key: gain for key, r in fits.items() if (gain := goal.gains(r)) is not None}
     best = sorted(front(gains), key=lambda key: ([-part for part in gains[key]], not is_sound(fits[key])))
@@ -47,7 +47,7 @@ def _figures(goal: Goal, record: Record) -> str:
 
 
 def is_sound(record: Record) -> bool:
-    """Return True if no warning applies to a cell's figures; one skipped as its timing was not needed counts as sound."""
+    """Return True if no warning applies to a cell's figures; a cell that did not need timing counts as without warnings."""
     return record.status == Status.OK or record.reason == f"{search_log.LEFT_OUT}{SETTLED}"
 
 
@@ -60,7 +60,7 @@ def _named(goal: Goal) -> list[str]:
 
 
 def _obstacles(found: Search) -> str:
-    """Return the reasons why cells were not timed, the most frequent first, without the figures of single cells."""
+    """Return the reasons why cells were not timed, the most frequent first, without figures of single cells."""
     reasons = Counter(map(search_log.kind_of_reason, found.never.values()))
     told = [
         f"{count} cells: {reason}" if count > 1 else f"1 cell: {reason}" for reason, count in reasons.most_common(4)
@@ -71,7 +71,7 @@ def _obstacles(found: Search) -> str:
 
 
 def describe_unknown_limits(goal: Goal, best: list[Record]) -> list[str]:
-    """Return a sentence for each limit whose figure some best cell lacks, so that it could not be checked."""
+    """Return a sentence for each limit that could not be checked because some best cell lacks the figure."""
     lacking = [limit for limit in goal.limits if any(figure(record, limit.figure) is None for record in best)]
     return [
         f"{limit} was asked for, and {limit.figure} was not recorded: nobody knows whether it holds"

@@ -1,4 +1,4 @@
-"""The effect of each axis: for each value, or stretch of a free one, the best cell that has it, and why others were not timed."""
+"""The effect of each axis: for each value, or range of a free one, the best cell with it, and why other cells were not timed."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ STRETCHES = 4
 
 
 def tabulate_objective(found: Search, records: list[Record], best: Record) -> list[str]:
-    """Return the lines of a table of the first objective over all values that vary."""
+    """Return the lines of a table of the first objective by the values of each varying axis."""
     name, sign = next(iter(found.goal.objectives.items()))
     known = {record.cell_key: record for record in records if record.cell_key in found.values}
     first = figure(best, name)
@@ -43,7 +43,7 @@ def _more(value: float | None, best: float | None) -> str:
 
 
 def _groups(values: dict[str, object]) -> Iterable[tuple[str, list[str]]]:
-    """Return (common value or stretch, keys of the cells) of each group of cells."""
+    """Return (common value or range, keys of the cells) of each group of cells."""
     different = set(map(format_value, values.values()))
     numbers = {key: value for key, value in values.items() if isinstance(value, float)}
     if len(different) <= LISTED or len(numbers) < len(values):
@@ -57,13 +57,13 @@ def _groups(values: dict[str, object]) -> Iterable[tuple[str, list[str]]]:
 
 
 def _sorted(values: Iterable[object]) -> list[str]:
-    """Return the words of the values, each once: numbers by size, others in their order."""
+    """Return the distinct values as text: numbers by size, others in their order."""
     once = {format_value(value): value for value in values}
     numbers = {word: value for word, value in once.items() if isinstance(value, (int, float))}
     return sorted(numbers, key=lambda word: numbers[word]) if len(numbers) == len(once) else list(once)
 
 
 def _rest(found: Search, keys: list[str]) -> str:
-    """Return how many of the cells were not timed and the most frequent reason, or an empty text."""
+    """Return how many of the cells were not timed, with the most frequent reason; empty text if all were."""
     reasons = Counter(found.never[key] for key in keys if key in found.never)
     return f"{reasons.total()} not timed: {reasons.most_common(1)[0][0]}" if reasons else ""

@@ -1,5 +1,6 @@
-"""A search over free values: cells are planned as Optuna asks for them, and each is prepared, dropped, scored and timed
-like any other. What estimates predict is drawn a batch at a time, and timed in their order."""
+"""A search over free values: Optuna draws cells, which are planned, prepared, dropped, scored and timed like any other.
+If estimates exist, cells are drawn in batches and timed in the order of their estimates.
+"""
 
 import math
 import random
@@ -28,7 +29,7 @@ TRIALS = 50  # where there is no end of cells and nobody says how many
 
 @dataclass
 class Asking:
-    """A drawn cell: Optuna's trial and the values that it draws."""
+    """A drawn cell: Optuna's trial and the values in it."""
 
     trial: "optuna.Trial"
     drawn: Drawn
@@ -36,7 +37,7 @@ class Asking:
 
 @dataclass(kw_only=True)
 class Free(Search):
-    """A search over free values. `planned` plans all cells that were drawn so far, in their order."""
+    """A search over free values. `planned` plans all cells drawn so far, in their order."""
 
     space: Space
     planned: Callable[[list[Cell]], Plan]
@@ -77,7 +78,7 @@ class Free(Search):
 
     @property
     def most(self) -> float:
-        """Return the most cells that the search may try."""
+        """Return the maximal number of cells that the search may try."""
         given = self.settings.search.trials
         if given is None and self.until is None and self.space.count() > TRIALS:
             return TRIALS
@@ -92,7 +93,7 @@ class Free(Search):
         return self._stopped()
 
     def _count_left(self) -> float:
-        """Return how many cells may still be tried; refused cells cost nothing."""
+        """Return how many more cells may be tried; refused cells do not count."""
         return self.most - sum(key not in self.plan.refused for key in self.asked)
 
     def _ended(self) -> str | None:
@@ -119,7 +120,9 @@ class Free(Search):
         return [key for key in drawn if key in self.plan.chains]
 
     def _next(self) -> Asking | None:
-        """Return the next cell to try: the start, then Optuna's choice, then any untried cell if Optuna repeats itself; or None."""
+        """Return the next cell to try: the start, then Optuna's choice, then any untried cell if Optuna repeats itself;
+        None at the end.
+        """
         if not self.asked and not self.study.earlier:
             self._is_new(self.space.start)
             return Asking(self.study.insist(self.space.start), self.space.start)
@@ -138,7 +141,7 @@ class Free(Search):
             return None
 
     def _is_new(self, drawn: Drawn) -> bool:
-        """Return True if a drawing is a cell that was not drawn before. A drawing is composed once only."""
+        """Return True if a drawing is a new cell. Each drawing is composed only once."""
         mark = digest(self.space.values(drawn))
         if mark in self.by_drawing:
             return False
@@ -147,7 +150,7 @@ class Free(Search):
         return key is not None and key not in self.asked
 
     def _try(self, keys: list[str]) -> None:
-        """Prepare, drop, score, drop and time the cells, and report each result to Optuna."""
+        """Prepare, score and time the cells, dropping some after each step, and report each result to Optuna."""
         for wanted in PHASES:
             self._perform(self._part([key for key in keys if key not in self.never], wanted))
             self._drop()
@@ -174,7 +177,7 @@ class Free(Search):
         return _InTurn()
 
     def _drop_twins(self, keys: list[str]) -> None:
-        """Drop cells whose cuts come to the place of another cell's: the program is the same and is not timed twice."""
+        """Drop cells whose cuts are at the same places as another cell's: the program is the same and is not timed twice."""
         for key, record in self.known_records([key for key in keys if key not in self.never]).items():
             if behind := record.realised.get("cut_behind"):
                 cell = {name: value for name, value in record.cell.items() if name != "cuts"}
@@ -195,7 +198,7 @@ class Free(Search):
 
 
 class _InTurn:
-    """The order in which cells were drawn."""
+    """The order in which cells were drawn, for searches without estimates."""
 
     def next(self, open_: Iterable[str]) -> str | None:
         return next(iter(open_), None)

@@ -1,4 +1,4 @@
-"""The goal of a search in words: figures to make small or large, and limits on others (`minimise=latency_ms psnr_db>=40`)."""
+"""The goal of a search: figures to minimise or maximise, and limits on others (`minimise=latency_ms psnr_db>=40`)."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ _WORDS = {"minimise": -1, "maximise": 1}
 
 @dataclass(frozen=True)
 class Limit:
-    """A bound on a figure: at least (sign 1) or at most (sign -1) a value."""
+    """A limit on a figure: at least (sign 1) or at most (sign -1) a value."""
 
     figure: str
     sign: Literal[1, -1]
@@ -36,7 +36,7 @@ class Limit:
         return self.sign * value >= self.sign * self.value
 
     def excess(self, value: float) -> float:
-        """Return by which share of the limit a value breaks it; 0 if it holds."""
+        """Return by which share of the limit a value violates it; 0 if it does not."""
         return max(0.0, self.sign * (self.value - value)) / (abs(self.value) or 1.0)
 
 
@@ -52,26 +52,26 @@ class Goal:
         return {*self.objectives, *(limit.figure for limit in self.limits)}
 
     def of_chips(self, chips: Sequence[str]) -> "Goal":
-        """Return the goal with a chip in each figure that is of one. Raises ConfigError if nothing is predicted for it."""
+        """Return the goal with a chip in each figure that needs one. Raises ConfigError if no chip is predicted."""
         objectives = {_with_chip(name, chips): sign for name, sign in self.objectives.items()}
         return Goal(objectives, tuple(replace(limit, figure=_with_chip(limit.figure, chips)) for limit in self.limits))
 
     def unknowable(self, record: Record) -> str | None:
-        """Return a figure that a prepared record lacks and that no timing will give, or None."""
+        """Return a figure that a prepared record lacks and that timing will not provide, or None."""
         return next(
             (name for name in sorted(self.figures) if not _is_timed(name) and figure(record, name) is None), None
         )
 
     def fits(self, record: Record) -> bool:
-        """Return True if a record keeps to all limits that can be looked at and lacks nothing that a timing would not give."""
+        """Return True if a record violates no limit that can be checked and lacks no figure that timing would not provide."""
         return self.broken(record) is None and self.unknowable(record) is None
 
     def untimed(self, record: Record) -> bool:
-        """Return True if a figure is lacking that a timing may give."""
+        """Return True if a figure is missing that timing may provide."""
         return any(_is_timed(name) and figure(record, name) is None for name in self.figures)
 
     def broken(self, record: Record) -> Limit | None:
-        """Return the first limit that a known figure breaks, or None."""
+        """Return the first limit that a known figure violates, or None."""
         for limit in self.limits:
             value = figure(record, limit.figure)
             if value is not None and not limit.holds(value):
@@ -79,7 +79,7 @@ class Goal:
         return None
 
     def excess(self, record: Record) -> dict[str, float]:
-        """Return {limit: share by which it is broken} of the limits that a known figure breaks."""
+        """Return {limit: share by which it is violated} for known figures."""
         values = {limit: figure(record, limit.figure) for limit in self.limits}
         return {
             str(limit): limit.excess(value)
@@ -88,14 +88,14 @@ class Goal:
         }
 
     def gains(self, record: Record) -> tuple[float, ...] | None:
-        """Return the figure of each objective, signed so that more is better; None if one is unknown."""
+        """Return the figure of each objective with signs such that more is better; None if one is unknown."""
         values = [figure(record, name) for name in self.objectives]
         if any(value is None for value in values):
             return None
         return tuple(sign * value for sign, value in zip(self.objectives.values(), values) if value is not None)
 
     def hopes(self, record: Record, latency_ms: float) -> tuple[float, ...]:
-        """Return the gains that a record would have at that latency, infinite for figures that are still unknown."""
+        """Return the gains that a record would have at that latency; unknown figures count as infinite."""
         said = {name: latency_ms if name == "latency_ms" else figure(record, name) for name in self.objectives}
         return tuple(math.inf if (v := said[name]) is None else sign * v for name, sign in self.objectives.items())
 
@@ -104,7 +104,7 @@ class Goal:
 
 
 def parse(words: Sequence[str]) -> tuple[Goal, list[str]]:
-    """Return (goal, words that do not belong to it). Raises ConfigError."""
+    """Parse the words of a goal. Return (goal, words that do not belong to it). Raises ConfigError."""
     limits, rest = [], []
     objectives: dict[str, int] = {}
     for word in words:
@@ -120,7 +120,8 @@ def parse(words: Sequence[str]) -> tuple[Goal, list[str]]:
 
 
 def of_settings(settings: SearchSettings, given: Goal) -> Goal:
-    """Return the goal of a kept matrix (`search.minimise`, `search.maximise`, `search.limits`) joined with the command line's.
+    """Return the goal in a saved matrix's settings (`search.minimise`, `search.maximise`, `search.limits`), joined with
+    the command line's.
 
     The command line's limits are added and its objectives replace the others. The default is the least latency. Raises
     ConfigError if two limits exclude each other.
@@ -137,7 +138,7 @@ def of_settings(settings: SearchSettings, given: Goal) -> Goal:
 
 
 def _with_chip(name: str, chips: Sequence[str]) -> str:
-    """Return the word of a figure with its chip, which is the first of chips=[...] if it names none. Raises ConfigError."""
+    """Return a figure's word with its chip, by default the first of chips=[...]. Raises ConfigError."""
     word, *rest = name.split(".")
     if word in _words_of_chips():
         chip = rest[0] if rest else next(iter(chips), None)
@@ -164,7 +165,7 @@ def _limit(name: str, way: str, text: str) -> Limit:
 
 
 def check_figure(name: str, before: str) -> str:
-    """Return the word of a figure. Raises ConfigError, whose message begins with `before`, if no record can hold it."""
+    """Return a figure's word if a record can have it. Raises ConfigError otherwise, with a message that begins with `before`."""
     kind, *rest = name.split(".")
     words, of_chips = sorted(metrics.by_search_word()), _words_of_chips()
     if name in words or (kind in KINDS and rest and all(rest)) or (kind in of_chips and len(rest) == 1 and rest[0]):
@@ -176,7 +177,7 @@ def check_figure(name: str, before: str) -> str:
 
 
 def _words_of_chips() -> list[str]:
-    """Return the words of figures that are estimated or predicted for a chip."""
+    """Return the words of figures that are estimated or predicted per chip."""
     return [word for word, spec in metrics.by_search_word().items() if spec.kind in ("estimated", "predicted")]
 
 
@@ -187,7 +188,7 @@ def _is_timed(name: str) -> bool:
 
 
 def figure(record: Record, name: str) -> float | None:
-    """Return a figure of a record in the unit of its word, or None if the record has none."""
+    """Return a figure of a record in the unit of its word, or None if the record lacks it."""
     word, *middle = name.split(".")
     if kind := next((kind for kind in KINDS if kind == word), None):
         found: float | None = record.read(middle[-1], kind, middle[0] if len(middle) > 1 else None)

@@ -1,7 +1,7 @@
-"""The order in which cells are timed: by their estimates if something predicts them, else as Optuna asks.
+"""The order in which cells are timed: by their estimates if something predicts them, else by Optuna's sampler.
 
-Either is asked for the next key among those that are open, and told what came of it (`excess`: limit -> by which share it
-is broken). `Predicted` also says when no open cell can win any more.
+Both choose the next key among the open ones and take the result (`excess`: limit -> share by which it is violated).
+`Predicted` also tells when no open cell can win any more.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -20,7 +20,7 @@ Gains = tuple[float, ...]  # of the objectives, more is better
 
 
 class Order(Protocol):
-    """key   a cell's"""
+    """The protocol of an order; `key` is a cell's key."""
 
     def next(self, open_: Collection[str]) -> str | None: ...
     def tell(
@@ -30,7 +30,7 @@ class Order(Protocol):
 
 @dataclass(frozen=True)
 class Band:
-    """An estimated latency in ms, and between what it is thought to lie."""
+    """An estimated latency in ms, and the bounds of its band."""
 
     low: float
     middle: float
@@ -39,14 +39,14 @@ class Band:
 
 @dataclass
 class Predicted:
-    """In the order of the estimates, until the next one's lower band cannot win.
+    """The order of the estimates; it ends when the next cell's lower bound cannot win.
 
     bands   key -> its estimate
-    hopes   key -> the gains it would have at a latency of so many ms
-    rest    the order of those that have no estimate, after those that have one
+    hopes   key -> function of a latency in ms that returns the gains the cell would have
+    rest    the order of the cells without an estimate, which follow
 
-    Measurements outside their bands, on either side, say how wrong the bands are: `slack` lowers all that are left by the
-    worst of what was seen, so that a predictor that is wrong costs trials, not the optimum.
+    Measurements outside their bands, on either side, show how wrong the bands are: `slack` lowers all remaining ones by
+    the worst error so far, so that a wrong predictor costs trials, not the optimum.
     """
 
     bands: Mapping[str, Band]
@@ -72,7 +72,7 @@ class Predicted:
             self.seen.append(gains)
 
     def least(self, key: str) -> float:
-        """Return the least latency in ms that a cell may reach, given the errors of the estimates so far."""
+        """Return the lowest latency in ms that a cell may reach, given the errors of the estimates so far."""
         return self.bands[key].low * self.slack**2
 
     def hopeless(self, key: str) -> bool:
@@ -82,7 +82,7 @@ class Predicted:
 
 
 class Asked:
-    """The order that Optuna's sampler asks for, among known cells.
+    """The order that Optuna's sampler chooses among known cells.
 
     cells   key -> {axis: value as text}
     folder, name   see Study

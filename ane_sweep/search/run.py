@@ -1,4 +1,4 @@
-"""A search from its words to its answer: the main path with another way to run a plan."""
+"""A search from its command-line words to its answer: `api`'s usual way, with another way to run a plan."""
 
 import itertools
 import math
@@ -33,7 +33,7 @@ def best(
 ) -> tuple[Search, list[Record]]:
     """Search a matrix or a space of free values and return (the search, the records of all its cells).
 
-    request   the cells; for a space its first one
+    request   the cells; for a space its first cell
     """
     made: list[Search] = []
     goal = goal.of_chips(request.settings.chips)
@@ -67,12 +67,14 @@ def best(
 
 
 def first(space: Space) -> Request:
-    """Return the middle of a space at the first choice that is a cell. Raises ConfigError if none is."""
+    """Return the request in the middle of a space, for the first choice that gives a valid cell. Raises ConfigError if none does."""
     return next(_cells(space, space.middles()))
 
 
 def _cells(space: Space, drawings: Iterable[Drawn]) -> Iterator[Request]:
-    """Yield the drawings that are cells, each as the start of the search. Raises ConfigError if none is."""
+    """Yield a request for each drawing that gives a valid cell, with this drawing as the search's start. Raises
+    ConfigError if none does.
+    """
     problems: dict[str, None] = {}
     made = 0
     for _, drawn in zip(range(_FIRSTS), drawings):
@@ -92,7 +94,7 @@ def _cells(space: Space, drawings: Iterable[Drawn]) -> Iterator[Request]:
 
 
 def _first_plan(space: Space, store: Store, out: Path) -> Plan:
-    """Return the plan of the first cell that is not refused, or of the last one tried if all are. Raises ConfigError."""
+    """Return the plan of the first cell that is not refused, or of the last one tried. Raises ConfigError."""
     others = space.all() if space.count() < math.inf else (space.any(random.Random(n)) for n in range(_FIRSTS))
     for request in _cells(space, itertools.chain(space.middles(), others)):
         plan = plan_for(request, store, out)

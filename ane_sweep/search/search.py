@@ -1,4 +1,4 @@
-"""One search: prepare, drop what breaks a limit, time in the order that pays, stop when nothing left can win."""
+"""One search: prepare cells, drop those that violate a limit, time the rest in order of promise, stop if no remaining cell can win."""
 
 import time
 from collections import Counter
@@ -67,7 +67,7 @@ class Search:
         self.values = {cell.key: {axis: cell.value(axis) for axis in axes} for cell in self.plan.cells}
 
     def go(self) -> list[Record]:
-        """Run the search and return all records; those of untimed cells have the reason."""
+        """Run the search and return all records; records of untimed cells have the reason."""
         for wanted in PHASES:
             self._perform(self._part(self.open(), wanted))
             self._drop()
@@ -86,11 +86,11 @@ class Search:
         return f"{len(self.trials)} of {cells} cells timed, {self.how}"
 
     def words(self, key: str) -> list[str]:
-        """Return the words of a sweep of that cell alone; none if the words of the search list it."""
+        """Return the words of a sweep of that cell alone; none for a listed cell, which the search's own words contain."""
         return []
 
     def read(self, kept: search_log.SearchLog | None, records: list[Record]) -> None:
-        """Restore the state from a finished run: from its search log, or from a sweep of all cells without one."""
+        """Restore the state from a finished run: from its search log, or without one from a sweep of all cells."""
         self.how = "in a sweep of all"
         self.trials = [r.cell_key for r in records if r.value("latency_median_ms") is not None]
         if kept is not None:
@@ -123,7 +123,7 @@ class Search:
         return made
 
     def known_records(self, keys: list[str]) -> dict[str, Record]:
-        """Return {key: record of the cell as far as it is known}."""
+        """Return {key: record} of the cells, with the facts known so far."""
         return {record.cell_key: record for record in self.records(self.plan.only(keys))}
 
     def _part(self, keys: list[str], wanted: Callable[[Stage], bool]) -> Plan:
@@ -135,7 +135,7 @@ class Search:
         return replace(part, tasks=dict(reversed(tasks.items())))
 
     def _perform(self, part: Plan) -> None:
-        """Run the tasks that are not done. Raises KeyboardInterrupt."""
+        """Run the remaining tasks of a part of the plan. Raises KeyboardInterrupt."""
         if part.tasks.keys() <= self.outcomes.keys():
             return
         left = None if self.until is None else max(0.0, self.until - time.monotonic()) / 60
@@ -144,14 +144,14 @@ class Search:
         self._tell_doubts()
 
     def _tell_doubts(self) -> None:
-        """Print each new warning at once: a user may end a search early over options that change nothing."""
+        """Print each new warning at once: a user may want to end a search early over options that have no effect."""
         for doubt in (doubt for outcome in self.outcomes.values() for doubt in outcome.result.doubts):
             if doubt not in self.doubted:
                 self.doubted.add(doubt)
                 self.audience.tell(f"doubt: {doubt}")
 
     def _drop(self) -> None:
-        """Leave out cells that break a limit, that went wrong, or that lack an estimate or a prediction that the goal needs.
+        """Drop cells that violate a limit, that failed, or that lack an estimate or a prediction that the goal needs.
 
         Estimates and predictions are known once a cell is prepared.
         """
@@ -195,7 +195,7 @@ class Search:
         return traits(next(task.params["runtime"] for task in chain if STAGES[task.stage].pooled)).coreml
 
     def _band(self, record: Record) -> Band | None:
-        """Return the estimate of this host's own latency with its band; None on other chips and for runtimes of a CPU."""
+        """Return the band of this host's estimated latency; None on unsupported chips and for runtimes on a CPU."""
         if not self._is_coreml(record):
             return None
         chip = sizes.chip_of(self.host.get("chip"))
@@ -218,7 +218,7 @@ class Search:
         self.never |= dict.fromkeys(self.open(), why)
 
     def _note(self, key: str, order: Order) -> None:
-        """Take note of a cell that was timed, by itself or through a cell that shares its timing."""
+        """Note that a cell was timed, directly or through a cell that shares its timing."""
         record = self.known_records([key])[key]
         self.trials.append(key)
         self.tried += [key] if key not in self.tried else []
@@ -232,7 +232,7 @@ class Search:
         return all(task in self.outcomes for task in self.plan.list_tasks(key))
 
     def _ended(self) -> str | None:
-        """Return the reason why no further cell is timed, or None."""
+        """Return the reason why no further cell is timed, or None to continue."""
         most = self.settings.search.trials
         if most is not None and len(self.trials) >= most:
             return f"search.trials={most} were spent"

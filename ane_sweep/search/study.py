@@ -1,6 +1,6 @@
-"""Optuna's study of the trials of one search, kept beside the records.
+"""Optuna's study of the trials of one search, stored next to the records.
 
-TPE for one objective, NSGA-II for several. A limit that is broken is told as a constraint, in shares of the limit.
+TPE for one objective, NSGA-II for several. A violated limit is reported as a constraint, in shares of the limit.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ WORST = -1e30  # in place of a figure that nobody took, of a trial that breaks a
 class Study:
     """The trials of one search.
 
-    folder   the run's folder, in which they are kept; None: in memory
+    folder   the run's folder, which stores the trials; None: in memory
     name     equal for two searches of one run that may continue each other
     """
 
@@ -77,7 +77,7 @@ class Study:
         from optuna.storages.journal._file import BaseJournalFileLock
 
         class NoLock(BaseJournalFileLock):
-            """A lock that does nothing: the run's own is held already, and one of Optuna's would outlive a killed process."""
+            """A lock that does nothing: the run is locked already, and a lock of Optuna's would outlive a killed process."""
 
             def acquire(self) -> bool:
                 return True
@@ -87,7 +87,7 @@ class Study:
         return JournalStorage(JournalFileBackend(str(path), lock_obj=NoLock()))
 
     def ask(self, wanted: Callable[[Drawn], bool]) -> "tuple[optuna.Trial, Drawn] | None":
-        """Return (trial, its values): one that was begun earlier, or a new one; None if the sampler repeats unwanted ones."""
+        """Return (trial, its values): an earlier unfinished trial or a new one; None if the sampler only repeats unwanted ones."""
         from optuna import Trial
 
         while self.earlier:
@@ -103,7 +103,7 @@ class Study:
         return None
 
     def insist(self, drawn: Drawn) -> "optuna.Trial":
-        """Return a trial of exactly these values."""
+        """Return a trial with exactly these values."""
         self.study.enqueue_trial(drawn)
         return self.study.ask(self.space)
 
@@ -117,9 +117,9 @@ class Study:
     ) -> None:
         """Report the result of a trial.
 
-        gains     of the objectives, more is better; None if they are unknown
-        excess    limit -> share by which it is broken
-        hopeless  it was not timed, as it could not have won
+        gains     values of the objectives, more is better; None if unknown
+        excess    limit -> share by which it is violated
+        hopeless  whether it was not timed because it could not have won
         """
         from optuna.trial import TrialState
 

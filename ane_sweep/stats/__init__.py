@@ -20,9 +20,9 @@
     psnr      PSNR and cosine of arrays; Closeness adds them up over pairs that do not fit into memory together
 
 Samples keep their own unit: a Summary of milliseconds is in milliseconds. Differences are of natural logs, so
-math.exp(found.mean) is the ratio of the two. PSNR is in decibels with peak = max |reference|. Too few samples for a test
-give None; no samples at all, or arrays of different shapes, raise ValueError.
+math.exp(found.mean) is the ratio of the two. PSNR is in decibels with peak = max |reference|. A test of too few samples
+returns None; no samples at all, or arrays of different shapes, raise ValueError.
 
-Of scipy only `scipy.special` is used, inside functions: importing `scipy.stats` takes 0.7 s, which every process that scores
-would pay.
+Of scipy only `scipy.special` is used, inside functions: importing `scipy.stats` takes 0.7 s, which every process that
+scores would pay.
 """

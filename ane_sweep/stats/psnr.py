@@ -1,6 +1,6 @@
 """Measure how close one array is to another: PSNR and cosine. numpy only; sums in float64.
 
-Arguments are keywords: peak and probabilities are taken from `reference`, and swapping the two changes the figure.
+Arguments are keywords, because swapping the two changes the figure: the peak is taken from `reference`.
 """
 
 import math
@@ -34,7 +34,7 @@ class Closeness:
         self.peak = self.square_error = self.dot = self.reference_norm = self.candidate_norm = 0.0
 
     def add(self, *, reference: np.ndarray, candidate: np.ndarray) -> None:
-        """Take in one pair of equal shape. Raises ValueError for different shapes."""
+        """Add one pair of equal shape. Raises ValueError for different shapes."""
         if reference.shape != candidate.shape:
             raise ValueError(f"candidate has shape {candidate.shape}, the reference {reference.shape}")
         for start in range(0, reference.size, _PIECE):
@@ -48,41 +48,41 @@ class Closeness:
             self.candidate_norm += float(c @ c)
 
     def merge(self, other: "Closeness") -> None:
-        """Take in all pairs of another one."""
+        """Add all pairs of another Closeness."""
         self.peak = max(self.peak, other.peak)
         for name in ("count", "square_error", "dot", "reference_norm", "candidate_norm"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def psnr_db(self) -> float:
-        """Return the PSNR of all pairs together, peak = max |reference|; inf when equal, -inf when the reference is all 0."""
+        """Return the PSNR of all pairs together, peak = max |reference|; inf if all pairs are equal, -inf if the reference is all 0."""
         return decibels(peak=self.peak, error=self.square_error and self.square_error / self.count)
 
     def cosine(self) -> float:
-        """Return the cosine of the angle between the two, all values as one vector; 1 when both are 0, 0 when one is."""
+        """Return the cosine of the angle between references and candidates, taken as one vector each; 1 if both are 0, 0 if one is."""
         if self.reference_norm == 0.0 or self.candidate_norm == 0.0:
             return 1.0 if self.reference_norm == self.candidate_norm else 0.0
         return self.dot / math.sqrt(self.reference_norm) / math.sqrt(self.candidate_norm)
 
 
 class Outputs:
-    """The closeness of a program's outputs: of each by its name, and of all together."""
+    """The closeness of a program's outputs: each output by its name, and all together."""
 
     def __init__(self) -> None:
         self.each: dict[str, Closeness] = {}
 
     def add(self, name: str, *, reference: np.ndarray, candidate: np.ndarray) -> None:
-        """Take in one pair of an output's arrays. Raises ValueError for different shapes."""
+        """Add one pair of an output's arrays. Raises ValueError for different shapes."""
         self.each.setdefault(name, Closeness()).add(reference=reference, candidate=candidate)
 
     def together(self) -> Closeness:
-        """Return the closeness of all outputs as one array: the largest value of any output is the peak of all."""
+        """Return the closeness of all outputs as one array, whose peak is the largest value of any output."""
         whole = Closeness()
         for one in self.each.values():
             whole.merge(one)
         return whole
 
     def figures(self) -> dict[str, float]:
-        """Return psnr_db and cosine of all outputs together and, of several, psnr_worst_db; nothing without an output."""
+        """Return psnr_db and cosine of all outputs together, and psnr_worst_db if there are several; {} without outputs."""
         if not self.each:
             return {}
         whole = self.together()
@@ -98,7 +98,7 @@ class Outputs:
 
 
 def square_errors(*, reference: np.ndarray, candidate: np.ndarray) -> list[float]:
-    """Return the parts of the square error that Closeness adds up, piece by piece."""
+    """Return the parts of the square error, piece by piece, for Closeness to add up."""
     errors = []
     for start in range(0, reference.size, _PIECE):
         difference = reference.reshape(-1)[start : start + _PIECE].astype(np.float64)

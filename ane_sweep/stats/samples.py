@@ -59,10 +59,11 @@ def bootstrap(samples: Sequence[float], level: float = LEVEL, seed: int = 0) -> 
 
 
 def median_interval(samples: Sequence[float], confidence: float) -> tuple[float, float] | None:
-    """Return the narrowest pair of order statistics, symmetric about the middle, that holds the true median with `confidence`.
+    """Return the narrowest interval between order statistics, symmetric about the middle, that holds the true median
+    with `confidence`.
 
-    x_(k) .. x_(n+1-k) does so with 1 - 2 P(Binomial(n, 1/2) < k) (David and Nagaraja, Order Statistics, 7.1).
-    None if even the extremes do not, or if a timing is not positive.
+    x_(k) .. x_(n+1-k) holds it with probability 1 - 2 P(Binomial(n, 1/2) < k) (David and Nagaraja, Order Statistics,
+    7.1). None if even the extremes hold it with less, or if a timing is not positive.
     """
     from scipy.special import bdtr
 
@@ -75,5 +76,5 @@ def median_interval(samples: Sequence[float], confidence: float) -> tuple[float,
 
 
 def least_samples(confidence: float) -> int:
-    """Return the number of samples that such an interval needs at least."""
+    """Return the least number of samples for which `median_interval` gives an interval."""
     return math.ceil(1 - math.log2(1 - confidence))

@@ -1,4 +1,4 @@
-"""Test differences with Student's t on trimmed means, between processes: the unit of evidence (results/difference.py says why)."""
+"""Test differences between processes (the unit of evidence: see results/difference.py) with Student's t on trimmed means."""
 
 import math
 import statistics
@@ -21,7 +21,7 @@ def t_tail(t: float, freedom: float) -> float:
 
 
 def t_quantile(level: float, freedom: float) -> float:
-    """Return the t that |T| stays under with probability `level` (0.99 and 10 give 3.169)."""
+    """Return the t for which |T| < t with probability `level` (0.99 and 10 give 3.169)."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, (1 + level) / 2))
@@ -29,7 +29,7 @@ def t_quantile(level: float, freedom: float) -> float:
 
 @dataclass(frozen=True)
 class TrimmedMean:
-    """The mean of the middle of a sample, its squared standard error, and the number of values it rests on."""
+    """The mean of the middle of a sample, its squared standard error, and the number of values in that middle."""
 
     mean: float
     square: float
@@ -39,8 +39,9 @@ class TrimmedMean:
 def trimmed_mean(logs: Sequence[float]) -> TrimmedMean:
     """Return the trimmed mean: from 8 values on, a fifth is cut off at either end; fewer keep all.
 
-    Squared standard error (n - 1) s_w^2 / (h (h - 1)) with s_w the winsorised standard deviation and h the values that remain
-    (Tukey and McLaughlin 1963, Yuen 1974); without trimming that is the usual one. Never below the resolution of the clock.
+    Squared standard error (n - 1) s_w^2 / (h (h - 1)) with s_w the winsorised standard deviation and h the values that
+    remain (Tukey and McLaughlin 1963, Yuen 1974); without trimming it is the usual standard error. It is never below
+    the resolution of the clock.
     """
     count = len(logs)
     cut = count // TRIM if count >= TRIM_FROM else 0
@@ -53,7 +54,7 @@ def trimmed_mean(logs: Sequence[float]) -> TrimmedMean:
 
 @dataclass(frozen=True)
 class MeanDifference:
-    """A difference of mean logs, its standard error, and the degrees of freedom with which that is known."""
+    """A difference of mean logs, its standard error, and the degrees of freedom of that error."""
 
     mean: float
     error: float
@@ -61,15 +62,15 @@ class MeanDifference:
 
     @property
     def p(self) -> float:
-        """Return the two-sided p value of no difference."""
+        """Return the two-sided p value of the hypothesis that there is no difference."""
         return t_tail(self.mean / self.error, self.freedom)
 
 
 def weigh_difference(a: Mapping[int, float], b: Mapping[int, float], *, paired: bool = False) -> MeanDifference | None:
-    """Return the difference of two timings, {round: figure above 0 of that round's process}.
+    """Return the mean difference of the logs of two timings, each {round: positive figure of that round's process}.
 
-    None if there are too few processes for a test. It is scipy.stats.ttest_rel and ttest_ind(equal_var=False, trim=0.2) of the
-    logs, but for the resolution of the clock.
+    None if there are too few processes for a test. It equals scipy.stats.ttest_rel and ttest_ind(equal_var=False,
+    trim=0.2) of the logs, except for the resolution of the clock.
     """
     shared = sorted(a.keys() & b.keys()) if paired else []
     if len(shared) >= PAIRED_FROM:
@@ -84,7 +85,7 @@ def weigh_difference(a: Mapping[int, float], b: Mapping[int, float], *, paired: 
 
 
 def typical_interval(medians: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
-    """Return the interval of the typical process median (t interval on the log scale); None with fewer than two processes."""
+    """Return the interval of the typical process median (t interval on the log scale), or None with fewer than two processes."""
     if len(medians) < 2:
         return None
     found = trimmed_mean([math.log(value) for value in medians])
@@ -93,7 +94,8 @@ def typical_interval(medians: Sequence[float], level: float = 0.95) -> tuple[flo
 
 
 def holm(ps: Sequence[float | None], level: float) -> list[bool]:
-    """Return which of several tests hold if the chance of even one false alarm among them is to stay at `level` (Holm 1979).
+    """Return for each test whether it is significant, such that the chance of any false alarm among all stays at
+    `level` (Holm 1979).
 
     scipy's false_discovery_control bounds the share of false alarms, a weaker promise.
     """

@@ -1,13 +1,13 @@
-"""The artifact cache: same key, same artifact; a folder is complete or absent.
+"""The artifact cache: equal keys mean equal artifacts, and an artifact's folder is complete or absent.
 
-    ROOT/SCHEMA                       an integer; a cache with another one is never read or written
+    ROOT/SCHEMA                       an integer; a cache with another number is never read or written
     ROOT/<stage>/<key[:2]>/<key>/     the artifact's files, files.json (files.py), result.json (written last)
-    ROOT/tmp/<pid-start-random>/      what a living process is writing; the .alive in it is locked by that process
+    ROOT/tmp/<pid-start-random>/      files that a living process is writing; that process locks the .alive in it
     ROOT/locks/                       flock files
     ROOT/history.jsonl                seconds and bytes of past tasks, for estimates
 
-An artifact is written aside under tmp/, flushed to disk with its folders, then renamed: after kill -9 or a power cut
-it is there or it is not. Only results with status ok are stored.
+An artifact is written under tmp/, flushed to disk with its folders, then renamed, so that after kill -9 or a power cut
+it is complete or absent. Only results with status ok are stored.
 """
 
 import contextlib
@@ -39,9 +39,9 @@ _ALIVE = ".alive"
 class Store:
     """An open cache. Any number of processes may hold one open; meanwhile no other process can prune it.
 
-    Raises StoreError, with the next step, for a folder that is read-only, full, foreign or of another schema; a full one
-    can be opened for reading and deleting (writes=False).
-    Later, a disk that fills up raises StoreError in the method that meets it: it costs one task, not the sweep.
+    Raises StoreError, with the next step, for a folder that is read-only, full, foreign or of another schema; a full
+    one can be opened for reading and deleting (writes=False). A disk that fills up later raises StoreError in the
+    current method, which loses one task, not the sweep.
     """
 
     def __init__(self, root: Path, writes: bool = True) -> None:
@@ -55,7 +55,7 @@ class Store:
         self._users.take(shared=True)
 
     def close(self) -> None:
-        """Close the cache, and delete the files that this process wrote aside and neither committed nor discarded."""
+        """Close the cache, and delete temporary files of this process that were neither committed nor discarded."""
         owner, self._owner = self._owner, None
         if owner is not None:
             disk.remove_tree(owner)
@@ -72,7 +72,7 @@ class Store:
     # Artifacts
 
     def path(self, stage: str, key: str) -> Path:
-        """Return the folder that an artifact has or would have."""
+        """Return the folder of an artifact, which need not exist."""
         return self.root / stage / key[:2] / key
 
     def lookup(self, stage: str, key: str) -> Path | None:
@@ -85,7 +85,7 @@ class Store:
         return path
 
     def intact(self, stage: str, key: str) -> Path | None:
-        """Return the artifact's folder if every byte is as it was stored."""
+        """Return the artifact's folder if every byte is unchanged since it was stored."""
         path = self.lookup(stage, key)
         return None if path is None or files.damage(path, content=True) else path
 
@@ -94,7 +94,8 @@ class Store:
         return self.lookup(task.stage, task.key) is not None
 
     def fault(self, stage: str, key: str, inputs: Inputs) -> str | None:
-        """Describe why a stored artifact cannot be used, as one clause; it reads every byte, once a process.
+        """Describe why a stored artifact cannot be used, as one clause; each artifact is read completely once per
+        process.
 
         Return None for an intact artifact that was made from these very `inputs`, and if no artifact is stored.
         """
@@ -122,9 +123,9 @@ class Store:
             return path
 
     def commit(self, aside: Path, stage: str, key: str, result: TaskResult, inputs: Inputs = NONE) -> Path:
-        """Make a finished folder the artifact of (stage, key), made from `inputs`, and return its place.
+        """Move a finished folder to the place of the artifact (stage, key), made from `inputs`, and return that place.
 
-        If another process was first, ours is deleted and theirs returned: equal keys mean equal artifacts.
+        If another process was first, ours is deleted and the other returned, as equal keys mean equal artifacts.
         Raises StoreError, with `aside` deleted, when the disk is full; ValueError for a result that is not ok.
         """
         if result.status != "ok":
@@ -156,7 +157,7 @@ class Store:
             self._bury(final)  # not made by us, or damaged since
 
     def discard(self, aside: Path) -> None:
-        """Delete a folder of stage_aside or scratch, unless it was committed or deleted before."""
+        """Delete a folder of stage_aside or scratch, unless it was already committed or deleted."""
         disk.remove_tree(aside)
 
     def remove(self, stage: str, key: str) -> None:
@@ -167,14 +168,15 @@ class Store:
     # Locks
 
     def lock(self, stage: str, key: str, wait: locks.Waiting | None = None) -> AbstractContextManager[locks.Lock]:
-        """Return the lock under which one process makes an artifact; look the artifact up again once it is held.
+        """Return the lock under which one process makes an artifact; look for the artifact again after getting the
+        lock.
 
-        Take it before the machine lock, never after.
+        Take this lock before the machine lock, never after.
         """
         return locks.hold(self.root / "locks" / f"{stage}-{key}.lock", wait=wait, keep=False)
 
     def machine_lock(self, shared: bool, wait: locks.Waiting | None = None) -> AbstractContextManager[None]:
-        """Return the lock of this machine, shared for preparing and exclusive for timing: they never overlap.
+        """Return the lock of this machine, shared for preparing and exclusive for timing, so that these never overlap.
 
         It works among all processes on this cache.
         """
@@ -198,10 +200,11 @@ class Store:
             return self._owner
 
     def sweep_tmp(self) -> list[Path]:
-        """Delete the files of dead processes under tmp/ and locks/; return the folders deleted. A living process holds its lock.
+        """Delete files of dead processes in tmp/ and locks/, and return the folders deleted. A living process holds its
+        lock.
 
-        The lock, not the pid in the name: pids mean nothing across containers that share a cache, and are reused. A cache that
-        is a link is not touched: it lies outside of the outputs folder.
+        The lock decides, not the pid in the name: pids are meaningless across containers that share a cache, and are
+        reused. A cache that is a link is not touched, as it is outside the outputs folder.
         """
         if self.root.is_symlink():
             return []
@@ -245,8 +248,7 @@ class Store:
             self._users.take(shared=True)
 
     def _bury(self, path: Path) -> bool:
-        """Delete an artifact: absent at once, deleted after, never half there. Return False if it was not there, or if it lies
-        behind a link, where nothing is deleted."""
+        """Delete an artifact in one step for readers. Return False if it was absent, or is behind a link, where nothing is deleted."""
         stage, part, key = path.relative_to(self.root).parts
         with disk.open_folder(self.root, stage, part) as folder:
             if folder is None:
@@ -270,7 +272,7 @@ class Store:
     # History
 
     def record_history(self, *, stage: str, work: int, seconds: float, peak_bytes: int | None) -> None:
-        """Remember what a finished task over `work` parameter bytes took. Never raises for a disk that is full."""
+        """Record the duration and peak memory of a finished task over `work` parameter bytes. Never raises for a full disk."""
         past.append(self.root / "history.jsonl", Past(stage, work, seconds, peak_bytes))
 
     def past(self) -> list[Past]:

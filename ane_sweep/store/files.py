@@ -1,8 +1,8 @@
-"""An artifact's files on disk: flushed, hashed, listed, and held against that list.
+"""An artifact's files on disk: flushed, hashed, listed, and checked against that list.
 
     files.json   {files: [{name, bytes, sha256}], result: the same of result.json, inputs: {role: {key, sha256}}}
 
-`inputs` names the artifacts that it was made from, with the `digest` of each.
+`inputs` names the artifacts that this one was made from, each with its `digest`.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ class File:
 
 @dataclass(frozen=True)
 class Origin:
-    """A stored artifact that another was made from, and the digest of its content."""
+    """A stored artifact from which another was made, and the digest of its content."""
 
     key: str
     sha256: str
@@ -43,7 +43,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Listing:
-    """files.json."""
+    """The content of files.json."""
 
     files: list[File]
     result: File
@@ -75,7 +75,7 @@ def digest(folder: Path) -> str:
 def damage(folder: Path, *, content: bool) -> str | None:
     """Describe how a stored artifact is damaged, as one clause, or return None if it is intact.
 
-    content   read every byte (once a process); otherwise compare sizes alone
+    content   read every byte (once per process); otherwise only compare sizes
     """
     stored = listing(folder)
     if stored is None:
@@ -96,7 +96,7 @@ def damage(folder: Path, *, content: bool) -> str | None:
 
 
 def seal(folder: Path, result: TaskResult, inputs: Mapping[str, Origin]) -> None:
-    """Flush and hash every file, write files.json, then result.json, and flush the folders: ready to be renamed."""
+    """Flush and hash every file, write files.json, then result.json, and flush the folders, so that the artifact can be renamed."""
     listed = _listed(folder)
     for file in listed:
         flush(folder / file.name)
@@ -109,7 +109,7 @@ def seal(folder: Path, result: TaskResult, inputs: Mapping[str, Origin]) -> None
 
 
 def note_digests(folder: Path) -> None:
-    """Write the digest of every file in a task's folder of a run into digests.json."""
+    """Write the digests of all files in a task's folder of a run to digests.json."""
     noted = {path.relative_to(folder).as_posix(): sha256(path) for path in _regular(folder) if path.name != DIGESTS}
     disk.write_json(folder / DIGESTS, noted)
 
@@ -129,7 +129,7 @@ def check_digests(folder: Path) -> str | None:
 
 
 def sha256(path: Path) -> str:
-    """Return the digest of a file's content, which is read once a process."""
+    """Return the digest of a file's content; each file is read once per process."""
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         mark = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
@@ -139,7 +139,7 @@ def sha256(path: Path) -> str:
 
 
 def flush(path: Path) -> None:
-    """Make the kernel write a file, or the names in a folder, to the disk. (On macOS the drive may still hold them.)"""
+    """Make the kernel write a file, or a folder's entries, to the disk. (On macOS the drive may still delay it.)"""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -148,7 +148,7 @@ def flush(path: Path) -> None:
 
 
 def size(folder: Path) -> int:
-    """Return the bytes of all files below a folder."""
+    """Return the total bytes of all files below a folder."""
     return sum(path.stat().st_size for path in _regular(folder))
 
 

@@ -1,4 +1,4 @@
-"""Deletes leftovers of killed processes and old unfinished runs from the outputs; it follows no link."""
+"""Deletion of leftovers of killed processes and old unfinished runs in the outputs; it follows no link."""
 
 import contextlib
 import os
@@ -17,8 +17,9 @@ _SETTLED_S = 3600  # what changed since may be somebody's work
 def tidy(out: Path) -> list[str]:
     """Delete leftovers of killed processes and unfinished runs that were not continued for ABANDONED_DAYS.
 
-    Return the names of those runs. Leftovers are files written aside, temporary folders of workers, and locks; recent or locked
-    ones stay."""
+    Return the names of those runs. Leftovers are temporary files, temporary folders of workers, and locks; recent or
+    locked ones stay.
+    """
     _delete_asides(out)
     for name in ("cache", "nightly"):
         _delete_asides(out, name)
@@ -52,7 +53,7 @@ def _abandoned(out: Path, name: str) -> bool:
 
 
 def _names_in(out: Path, *names: str) -> list[str]:
-    """Return the names of what lies in a folder below `out`, sorted; none if a link leads there."""
+    """Return the names in a folder below `out`, sorted; none if a link leads there."""
     with disk.open_folder(out, *names) as folder:
         return [] if folder is None else sorted(os.listdir(folder))
 

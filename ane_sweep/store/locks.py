@@ -1,6 +1,7 @@
-"""Locks between processes on one cache. All are flock, used here alone: the kernel lets go of them when a process dies, however it dies.
+"""Locks between processes on one cache. All are flock, used only here: the kernel releases them when a process dies in
+any way.
 
-Order, or sweeps can wait for each other in a ring: a key's lock first, the machine's lock inside it, never the reverse.
+To avoid deadlocks, take a key's lock first and the machine's lock inside it, never in reverse.
 """
 
 import contextlib
@@ -21,16 +22,16 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True)
 class Waiting:
-    """How to wait: until `stop` is set, which raises Interrupted; `tell` is called once, if there is need to wait."""
+    """The way to wait for a lock: until `stop` is set, which raises Interrupted; `tell` is called once if waiting is needed."""
 
     stop: threading.Event
     tell: Callable[[], None] = lambda: None
 
 
 class Lock:
-    """A lock file, open. Take it alone or shared; who asks again for what it holds changes from one to the other.
+    """An open lock file. It can be held exclusively or shared; locking again changes between the two.
 
-    Two uses in one process exclude each other too. Closing lets go of it, and so does the end of the process.
+    Two locks in one process exclude each other too. Closing releases the lock, and so does the end of the process.
     """
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
@@ -43,7 +44,7 @@ class Lock:
         self.descriptor = self._file.fileno()
 
     def attempt(self, *, shared: bool = False) -> bool:
-        """Take it if that is possible right now."""
+        """Lock the file if that is possible now, and return whether it was."""
         try:
             fcntl.flock(self.descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -51,9 +52,9 @@ class Lock:
         return True
 
     def take(self, *, shared: bool = False, wait: Waiting | None = None) -> None:
-        """Without `wait` this blocks in the kernel; with it, it looks ten times a second.
+        """Wait for the lock. Without `wait` this blocks in the kernel; with it, it tries ten times a second.
 
-        A file system that has no locks is a StoreError with a plain sentence.
+        Raises StoreError for a file system without locks.
         """
         told = False
         try:
@@ -77,7 +78,7 @@ class Lock:
             raise
 
     def is_its_file(self) -> bool:
-        """Return False if the last holder deleted the file while we waited, so that the path holds another file or none."""
+        """Return False if the last holder deleted the file while we waited, so that the path has another file or none."""
         try:
             there = os.stat(self.path)
         except FileNotFoundError:
@@ -94,8 +95,9 @@ class Lock:
 
 @contextlib.contextmanager
 def hold(path: Path, *, shared: bool = False, wait: Waiting | None = None, keep: bool = True) -> Iterator[Lock]:
-    """Hold `path` locked, alone or shared. `keep=False` deletes the file on leaving (for locks named after keys: there
-    would be thousands)."""
+    """Hold a lock on `path`, exclusive or shared, in this context. `keep=False` deletes the file at the end (for the
+    thousands of locks named after keys).
+    """
     while True:
         lock = Lock(path)
         try:
@@ -113,7 +115,7 @@ def hold(path: Path, *, shared: bool = False, wait: Waiting | None = None, keep:
 
 
 def tried(path: Path, *, create: bool = True) -> Lock | None:
-    """Return the lock, held alone, if that is possible right now; None if another holds it or there is no such file."""
+    """Return the lock, held exclusively, if that is possible now; None if another process holds it or there is no such file."""
     try:
         lock = Lock(path, create=create)
     except OSError:
@@ -128,9 +130,10 @@ def tried(path: Path, *, create: bool = True) -> Lock | None:
 
 @contextlib.contextmanager
 def machine(folder: Path, *, shared: bool, wait: Waiting | None = None) -> Iterator[None]:
-    """Many prepare (shared) or one times (alone), among all processes that use `folder`.
+    """Hold the machine's lock in this context: many processes prepare (shared), or one times (exclusive), among all
+    that use `folder`.
 
-    A timing that waits holds the turnstile, so that preparations which keep coming cannot starve it.
+    A waiting timing holds a second lock, the turnstile, so that new preparations cannot starve it.
     """
     with (
         hold(folder / "turnstile.lock", shared=shared, wait=wait) as turn,

@@ -23,7 +23,7 @@ class Past:
 
 
 def append(path: Path, entry: Past) -> None:
-    """Add one line. A disk that is full or read-only costs the line and nothing else."""
+    """Append one line. A full or read-only disk only loses the line."""
     line = json.dumps(vars(entry), allow_nan=False).encode() + b"\n"
     with contextlib.suppress(OSError), locks.hold(path) as lock:
         end = os.lseek(lock.descriptor, 0, os.SEEK_END)
@@ -54,7 +54,7 @@ def _entry(line: bytes) -> Past | None:
 
 
 def _mend(path: Path) -> None:
-    """Delete malformed lines. The lock excludes lines that another process is about to complete."""
+    """Delete malformed lines. The lock excludes lines that another process is still writing."""
     with contextlib.suppress(OSError), locks.hold(path) as lock:
         lines = os.pread(lock.descriptor, os.fstat(lock.descriptor).st_size, 0).splitlines()
         good = [line for line in lines if _entry(line) is not None]

@@ -1,10 +1,12 @@
-"""A folder behind a URL, on any file system that fsspec speaks: files are read and put there, each whole or absent.
+"""A folder behind a URL, on any file system that fsspec supports: files are read and written there, each complete or
+absent.
 
-One PUT of an object store shows all of a file or nothing; elsewhere a file is written under tmp/ and moved. What the network
-loses is tried again, over a new connection; what is refused (no such bucket, no permission, no space) is not.
+One PUT of an object store shows all of a file or nothing; elsewhere a file is written under tmp/ and moved. After a
+network fault an operation is repeated over a new connection; a refused one (no such bucket, no permission, no space) is
+not.
 
-Credentials come from where each file system's own tools look, never from the URL: the environment, ~/.aws, an SSH agent,
-fsspec's configuration (~/.config/fsspec/*.json, FSSPEC_<PROTOCOL>_<OPTION>).
+Credentials come from the places where each file system's own tools look, never from the URL: the environment, ~/.aws,
+an SSH agent, fsspec's configuration (~/.config/fsspec/*.json, FSSPEC_<PROTOCOL>_<OPTION>).
 """
 
 import contextlib
@@ -81,7 +83,7 @@ def protocol(url: str) -> str:
 
 
 class Remote:
-    """A store behind a URL. The first method call connects. Methods raise the file system's errors after some attempts."""
+    """A store behind a URL. The first method call connects. After some attempts, methods raise the file system's errors."""
 
     def __init__(self, url: str, stop: threading.Event | None = None) -> None:
         self.url, self.protocol = url, protocol(url)
@@ -97,7 +99,9 @@ class Remote:
             return path.read_bytes() if self.get(name, path, most) else None
 
     def get(self, name: str, path: Path, most: int) -> bool:
-        """Copy a file to `path`; return False if the file is missing. Raises Unfit if it is longer than `most` bytes, or no file."""
+        """Copy a file to `path`; return False if the file is missing. Raises Unfit if it is longer than `most` bytes,
+        or not a regular file.
+        """
         with contextlib.suppress(FileNotFoundError):
             self._tried(lambda fs, root: _get(fs, f"{root}/{name}", path, self._halting(most), self.protocol))
             return path.is_file()
@@ -111,11 +115,11 @@ class Remote:
         return None
 
     def put(self, name: str, path: Path) -> None:
-        """Place a file whole, also over another of its name."""
+        """Write a file from a local path, replacing one of its name; readers see it complete or not at all."""
         self._tried(lambda fs, root: _put(fs, root, name, str(path), self._halting(), self.protocol))
 
     def write(self, name: str, content: bytes) -> None:
-        """Place a small file whole, also over another of its name."""
+        """Write a small file from bytes, replacing one of its name; readers see it complete or not at all."""
         with tempfile.NamedTemporaryFile() as file:
             file.write(content)
             file.flush()
@@ -142,9 +146,11 @@ class Remote:
         return self._once(do)
 
     def _once(self, do: "Callable[[AbstractFileSystem, str], T]") -> T:
-        """Call the file system in a thread of its own. If the sweep is stopped meanwhile, raise Stopped and abandon the thread.
+        """Call the file system in a separate thread. If the sweep is stopped meanwhile, raise Stopped and abandon the
+        thread.
 
-        A store that never answers then delays nothing, and the thread does not keep the process alive."""
+        A store that never answers then delays nothing, and the thread does not keep the process alive.
+        """
         answer: Future[T] = Future()
 
         def ask() -> None:
@@ -170,7 +176,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 def _is_full(error: Exception) -> bool:
-    """Return True if the store has no space left; clients of stores often say that in words alone."""
+    """Return True if the store has no space left; clients of stores often report that only in their message."""
     return native_errors.is_out_of_space(error) or native_errors.reports_no_space(native_errors.text_of(error))
 
 
@@ -181,7 +187,7 @@ def is_forbidden(error: Exception) -> bool:
 
 
 def why(error: Exception) -> str:
-    """Return an error as one clause without secrets."""
+    """Return an error's text as one clause without secrets."""
     if _is_full(error):
         return "no space left on it"
     text = " ".join(str(error).split()) or "no reason given"
@@ -194,7 +200,7 @@ def _status(error: Exception) -> int | None:
 
 
 def _connected(url: str, scheme: str) -> Opened:
-    """Return the file system and the folder in it. Raises ConnectionError if the folder's parent does not exist: not mounted?"""
+    """Return the file system and the folder in it. Raises ConnectionError if the folder's parent does not exist (not mounted, perhaps)."""
     import fsspec
 
     from ane_sweep.store import transports
@@ -214,7 +220,7 @@ def _connected(url: str, scheme: str) -> Opened:
 
 
 def _get(fs: "AbstractFileSystem", place: str, path: Path, callback: "Halting", scheme: str) -> None:
-    """Copy a file here. Opening a pipe would wait for ever: file systems that have such things are asked first."""
+    """Copy a file here. On file systems with pipes the type is checked first, as opening a pipe would wait for ever."""
     if scheme not in ATOMIC and fs.info(place)["type"] != "file":
         raise Unfit("is no regular file")
     if scheme not in ("file", "local"):

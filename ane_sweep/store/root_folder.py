@@ -1,4 +1,4 @@
-"""A cache's folder: made or recognised when it is opened, tried out by writing to it, and its errors explained."""
+"""A cache's folder: made or recognised on opening, tested by writing to it, and its errors explained."""
 
 import contextlib
 import errno
@@ -17,7 +17,7 @@ OWN_NAMES = {"SCHEMA", "tmp", "locks", "history.jsonl"}
 
 
 def open_cache(root: Path, writes: bool) -> None:
-    """Make the cache or check that it is one of ours and can be written; a foreign folder is left as it is."""
+    """Make the cache, or check that it is one of ours and writable; a folder of something else is left unchanged."""
     root.mkdir(parents=True, exist_ok=True)
     known = _check_schema(root)
     for name in ("tmp", "locks"):
@@ -32,7 +32,7 @@ def open_cache(root: Path, writes: bool) -> None:
 
 
 def _check_schema(root: Path) -> bool:
-    """True for a cache of this schema, False for an empty place. Raises StoreError for all else."""
+    """Return True for a cache of this schema, False for an empty place. Raises StoreError for everything else."""
     step = "move that folder away, or choose another one with out=PATH"
     try:
         found = (root / "SCHEMA").read_text(encoding="utf-8", errors="replace").strip()
@@ -48,7 +48,7 @@ def _check_schema(root: Path) -> bool:
 
 
 def _probe(folder: Path) -> None:
-    """Write for real: permission bits mean nothing to root, and a full disk shows only when written to."""
+    """Write a test file: permission bits do not bind root, and a full disk shows only on writing."""
     descriptor, name = tempfile.mkstemp(prefix="probe-", dir=folder)
     try:
         os.write(descriptor, b"\0" * 65536)
@@ -60,7 +60,7 @@ def _probe(folder: Path) -> None:
 
 @contextlib.contextmanager
 def explain_errors(root: Path) -> Iterator[None]:
-    """Turn the errors of a folder that cannot be written into one sentence with the next step."""
+    """Turn errors of a folder that is not writable into one sentence with the next step."""
     try:
         yield
     except OSError as error:

@@ -1,10 +1,10 @@
-"""Run folders: outputs/runs/<stamp>/, one a sweep; which one a command goes on with.
+"""Run folders, outputs/runs/<stamp>/, one per sweep, and the choice of the run that a command continues.
 
 run.json      {schema, stamp, plan_key, command, axes, cells, started, order, finished, published, tracking, nightly,
-              source, store}; order is when the run began, or just after the latest run there was, where the clock says that
-              this one came before it; source is the git commit of the folder it was started in
-tasks/        one folder a task: task.json, result.json, stdout.txt, stderr.txt, what a timing left; digests.json, written
-              last, has the digest of each of them: only then the run goes on with that result
+              source, store}; order is when the run began, or just after the latest existing run if the clock is behind
+              it; source is the git commit of the folder it was started in
+tasks/        one folder a task: task.json, result.json, stdout.txt, stderr.txt, the files of a timing; digests.json,
+              written last, has the digest of each file: without it, the result is not used again
 records.jsonl the sweep's records (record.py)
 """
 
@@ -57,7 +57,7 @@ class Info:
 
 @dataclass
 class Run:
-    """A run's folder, held by a lock for as long as this process works on it."""
+    """A run's folder, locked while this process works on it."""
 
     folder: Path
     info: dict[str, Any]
@@ -69,19 +69,19 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """True if every cell has its record."""
+        """Return True if every cell has its record."""
         return self.info["finished"] is not None
 
     @property
     def published(self) -> bool:
-        """True if the run was also reported and logged: only then the same command begins a new run."""
+        """Return True if the run was also reported and logged: only then the same command begins a new run."""
         return self.finished and self.info.get("published", True)
 
     def task_folder(self, task: Task) -> Path:
         return self.folder / "tasks" / f"{task.stage}-{task.key[:12]}"
 
     def make_task_folder(self, task: Task) -> Path:
-        """Make a task's folder, without what an earlier attempt left in it, and return it."""
+        """Make a task's folder, without files of an earlier attempt, and return it."""
         disk.make_folder(self.folder, "tasks")
         folder = self.task_folder(task)
         disk.remove_tree(folder)
@@ -89,14 +89,14 @@ class Run:
         return folder
 
     def seal(self, task: Task) -> None:
-        """Note the digests of all files that a task left. A full disk costs the note: then the task is run again one day."""
+        """Record the digests of all files of a task. On a full disk they are missing, and the task runs again later."""
         with contextlib.suppress(OSError):
             files.note_digests(self.task_folder(task))
 
     def earlier_result(self, task: Task) -> TaskResult | None:
-        """Return the result that this very run already has for a task, from before it was interrupted; None without one.
+        """Return the result of a task from an earlier, interrupted part of this run; None without one.
 
-        A damaged file of the task counts as none, with a warning.
+        If a file of the task is damaged, there is a warning and no result.
         """
         folder = self.task_folder(task)
         if folder.parent.is_symlink() or folder.is_symlink() or not (folder / files.RESULT).exists():
@@ -110,7 +110,7 @@ class Run:
 
     @property
     def order(self) -> datetime:
-        """Its place among runs; of one that was made elsewhere, when it began. What is no date is before all others."""
+        """Return the time by which runs are sorted; for a run made elsewhere, when it began. A malformed date comes first."""
         moment = _moment(self.info.get("order") or self.info.get("started"))
         return datetime.min.replace(tzinfo=UTC) if moment is None else moment
 
@@ -131,16 +131,16 @@ class Run:
         disk.write_json(self.folder / "run.json", self.info)
 
     def finish(self) -> None:
-        """Note that the records are written; they are still to be reported and logged."""
+        """Record that the records are written but not yet reported and logged."""
         self.note(finished=_text(_now()), published=False)
 
     def publish(self) -> None:
-        """Note that the run was reported and logged."""
+        """Record that the run was reported and logged."""
         self.note(published=True)
         self.release()
 
     def release(self) -> None:
-        """Let go of its lock, whose file is of no more use."""
+        """Release the run's lock and delete its file."""
         if self.lock is not None:
             self.lock.close(delete=True)
             self.lock = None
@@ -171,7 +171,7 @@ def open_run(out: Path, plan: Plan, command: Sequence[str], settings: RunSetting
 
 
 def list_runs(out: Path) -> list[Run]:
-    """Return every run under an outputs folder, the latest first."""
+    """Return every run in an outputs folder, the latest first."""
     found = []
     for folder in sorted((out / "runs").glob("*"), reverse=True):
         path = folder / "run.json"
@@ -196,7 +196,7 @@ def find_run(out: Path, name: str | None) -> Run:
 
 
 def _stale(run: Run, settings: RunSettings) -> bool:
-    """Return True if an unfinished run is of another night: timings of two nights are not one sample."""
+    """Return True if an unfinished run belongs to another night: timings of two nights are not one sample."""
     if not settings.nightly.enabled:
         return False
     if run.began is None:
@@ -233,13 +233,13 @@ def _new(out: Path, plan: Plan, command: Sequence[str], settings: RunSettings) -
 
 
 def hold(run: Run) -> bool:
-    """Take the run's lock, which the kernel releases when this process dies; False when another holds it."""
+    """Take the run's lock, which the kernel releases when this process dies; return False if another process holds it."""
     run.lock = locks.tried(run.folder / LOCK)
     return run.lock is not None
 
 
 def delete(run: Run) -> bool:
-    """Delete a run's folder; return False for one behind a link, outside of the outputs folder, which stays."""
+    """Delete a run's folder; return False for one behind a link, which is outside the outputs folder and stays."""
     with disk.open_folder(run.folder.parents[1], "runs") as folder:
         if folder is None or run.folder.is_symlink():
             return False

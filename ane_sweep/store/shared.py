@@ -1,11 +1,11 @@
-"""A store that several machines share: artifacts under the keys that the cache has, files under their digests.
+"""A store that several machines share: artifacts under the same keys as in the cache, files under their digests.
 
     URL/cas/<sha256[:2]>/<sha256>          a file; equal weights of several artifacts are there once
-    URL/ac/<stage>/<key[:2]>/<key>.json    which files an artifact has, written last: complete or absent
-    URL/tmp/                               what is being written, where the file system has no atomic put
+    URL/ac/<stage>/<key[:2]>/<key>.json    the list of an artifact's files, written last: complete or absent
+    URL/tmp/                               files being written, if the file system has no atomic put
 
-Each file is checked against its digest before the cache takes it. A fault of the store costs no cell: an artifact that cannot be
-pulled is made here, one that cannot be pushed stays here, and the reason is shown once.
+Each file is checked against its digest before the cache takes it. A fault of the store fails no cell: an artifact that
+cannot be pulled is made here, one that cannot be pushed stays here, and the reason is shown once.
 """
 
 import json
@@ -39,7 +39,7 @@ SHARED = {name for name, stage in ALL.items() if stage.stored and not stage.runs
 
 @dataclass(frozen=True)
 class Manifest:
-    """ac/.../<key>.json: `listing` is the artifact's files.json."""
+    """The content of ac/.../<key>.json: `listing` is the artifact's files.json."""
 
     stage: str
     key: str
@@ -68,7 +68,7 @@ class Tally:
 
 
 class Damaged(Exception):
-    """Raised if a file that arrived differs from its manifest; the text says how."""
+    """Raised if an arrived file differs from its manifest; the text describes the difference."""
 
 
 class Shared:
@@ -105,13 +105,13 @@ class Shared:
         return stage in self._stages and (stage, key) not in self._damaged and self._manifest(stage, key) is not None
 
     def damage(self, stage: str, key: str) -> str | None:
-        """Describe why the store's copy of an artifact could not be used, as one clause, or return None."""
+        """Describe why the store's copy of an artifact was unusable, as one clause, or return None."""
         return self._damaged.get((stage, key))
 
     def pull(self, store: Store, stage: str, key: str, inputs: Mapping[str, Origin] | None = None) -> Path | None:
         """Return the artifact's folder in the cache, after copying it there if needed.
 
-        Return None if the store has no intact artifact, or none made from `inputs`.
+        Return None if the store has no intact artifact that was made from `inputs`.
         """
         self.tally.unpulled.pop((stage, key), None)
         here = store.intact(stage, key)
@@ -153,8 +153,9 @@ class Shared:
         return folder
 
     def push(self, store: Store, stage: str, key: str, again: bool = False) -> None:
-        """Place an artifact of the cache in the store: files that it lacks, then the manifest. One that is there is left;
-        `again`: another process has found it damaged, and all of it is sent."""
+        """Copy an artifact of the cache to the store: files that it lacks, then the manifest. An existing artifact is
+        skipped, unless `again`: another process has found it damaged, and all of it is sent.
+        """
         if stage not in self._stages or ((stage, key) in self._known and not again):
             return
         if (folder := store.intact(stage, key)) is None:
@@ -180,7 +181,7 @@ class Shared:
             self.tally.pushed_bytes += sent
 
     def retry_pushes(self, store: Store) -> None:
-        """Push again the artifacts that could not be pushed, if the store may have come back."""
+        """Push again the artifacts that could not be pushed, in case the store is available now."""
         until, _ = self._rests.get("write", (0.0, ""))
         if until < float("inf"):
             self._rests.pop("write", None)
@@ -204,7 +205,7 @@ class Shared:
         self._say(f"store={self.url}: {stage} {key[:12]} is refused: {fault}{then}")
 
     def _resting(self, side: str) -> str | None:
-        """Return why the store is not contacted now, or None if it may be."""
+        """Return why the store is not contacted at present, or None if it may be."""
         until, why = self._rests.get(side, (0.0, ""))
         return why if time.monotonic() < until else None
 
@@ -217,7 +218,7 @@ class Shared:
             return None
 
     def _fetch(self, manifest: Manifest, aside: Path) -> TaskResult | None:
-        """Bring all files of an artifact into `aside`; its result, or None where the store cannot be reached."""
+        """Copy all files of an artifact into `aside`; return its result, or None if the store is out of reach."""
         for file in (*manifest.listing.files, manifest.listing.result):
             path = aside / file.name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -255,7 +256,8 @@ class Shared:
     def _reach(self, side: str, do: Callable[[], T], to: Path | None = None) -> T | None:
         """Call `do` and return its result, or None if the store cannot be read or written.
 
-        A failure is shown once; then the store is not contacted for a while. Raises StoreError if `to` is on a full disk.
+        A failure is shown once, and then the store is not contacted for a while. Raises StoreError if `to` is on a full
+        disk.
         """
         until, _ = self._rests.get(side, (0.0, ""))
         if self._stop.is_set() or time.monotonic() < until:
@@ -293,7 +295,7 @@ def _blob(file: File) -> str:
 
 
 def _as_manifest(text: bytes | None, stage: str, key: str) -> Manifest | None:
-    """Return the manifest in a text if it is of this artifact and its names stay within a folder, else None."""
+    """Parse a manifest; return None unless it belongs to this artifact and all its names stay within a folder."""
     try:
         found = None if text is None else kept.as_kind(json.loads(text), Manifest)
     except (ValueError, RecursionError):

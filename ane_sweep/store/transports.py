@@ -16,7 +16,7 @@ CONNECT_S, ANSWER_S, ALIVE_S = 15, 60, 15
 
 
 class Stopped(StoreError):
-    """The sweep is being stopped; the file did not arrive."""
+    """Raised when the sweep stops before a file has arrived."""
 
 
 class Halting(Callback):
@@ -68,9 +68,9 @@ def connect_sftp(url: str) -> "tuple[SFTPFileSystem, str]":
 
 
 def http_options() -> dict[str, object]:
-    """Return the arguments of HTTPFileSystem; what the user's configuration of fsspec says of a client is kept.
+    """Return the arguments of HTTPFileSystem, including the user's fsspec configuration of a client.
 
-    Nothing is decompressed on arrival: a body's length is then that of the file, which its manifest names.
+    Nothing is decompressed on arrival, so that a body has the file's length, which its manifest gives.
     """
     import aiohttp
 
@@ -85,7 +85,7 @@ def http_options() -> dict[str, object]:
 
 
 async def _refuse_other_hosts(session: object, context: object, params: "aiohttp.TraceRequestRedirectParams") -> None:
-    """Raise StoreError for a redirect to another host or port, or from TLS to none; from http to https is fine."""
+    """Raise StoreError for a redirect to another host or port, or from https to http; from http to https is allowed."""
     before, headers = params.response.url, params.response.headers
     after = before.join(type(before)(headers.get("Location") or headers.get("URI") or ""))
     same = after.host == before.host and (after.scheme, after.port) == (before.scheme, before.port)

@@ -1,4 +1,4 @@
-"""The cells that a session runs: those of a matrix, whose programs are made and cached as in a sweep, or those of a run."""
+"""The cells of a session: those of a matrix, whose programs are made and cached as in a sweep, or those of a run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ from ane_sweep.store.cache import Store, open_store
 
 @dataclass(frozen=True)
 class Partner:
-    """A cell that is ready for a session: its label, and its worker's params and inputs."""
+    """A cell that is ready for a session: its label, and the params and inputs of its worker."""
 
     name: str
     cell: Cell
@@ -69,7 +69,8 @@ def prepare_partners(
 ) -> Iterator[tuple[list[Partner], Path]]:
     """Prepare `count` cells and yield them with a scratch folder, while the cache is locked.
 
-    words, matrix   RUN:axis=value words, and keys of a sweep; `own` are the verb's own keys, to suggest for a misspelt one
+    words, matrix   RUN:axis=value words, and keys of a sweep; `own` are the verb's own keys, suggested for misspelt
+                    ones
     tokenizer       a folder; None: the checkpoint's own
 
     Raises ConfigError; StageError if a program could not be made.
@@ -104,7 +105,7 @@ def prepare_partners(
 
 
 def check_kind(cell: Cell, verb: str) -> None:
-    """Check that the verb takes the cell. Raises ConfigError for another kind of model, or a program without next token."""
+    """Check that the verb accepts the cell. Raises ConfigError for another kind of model, or a program that gives no next token."""
     if cell.kind.talks != verb:
         example = next(kind.example for kind in KINDS.values() if kind.talks == verb)
         raise ConfigError(f"model={cell.model} {cell.kind.does}; ane-sweep {verb} takes {example}")
@@ -126,7 +127,7 @@ def _check_spelling(matrix: Sequence[str], own: Sequence[str]) -> None:
 
 
 def _cells_of_run(out: Path, word: str) -> list[_Chosen]:
-    """Return the cells that a word names. Raises ConfigError, RunNotFound."""
+    """Return the cells that a word selects. Raises ConfigError, RunNotFound."""
     chosen = []
     for record in sides.side(out, word).records:
         try:
@@ -152,7 +153,7 @@ def _check_count(chosen: list[_Chosen], count: int, axes: list[str]) -> None:
 
 
 def _program_roles(score: Task) -> dict[str, str]:
-    """Return the keys of the tasks that a program is run from, by role, without the reference outputs."""
+    """Return {role: key} of the input tasks of a program, without the reference outputs."""
     roles = dict(score.inputs)
     del roles["reference"]
     return roles
@@ -163,7 +164,7 @@ def _tasks_by_stage(plan: Plan, cell: Cell) -> dict[str, Task]:
 
 
 def _list_needed(plan: Plan, one: _Chosen) -> list[str]:
-    """Return the keys of the needed tasks in order: the program, all that it is made from, and the checkpoint."""
+    """Return the keys of the needed tasks in order: the program, everything it is made from, and the checkpoint."""
     parts = _tasks_by_stage(plan, one.cell)
     roots = [parts["fetch"].key] if "fetch" in parts else []
     if one.record is None:

@@ -1,4 +1,4 @@
-"""The first token at which two cells' texts differ, and by how much of a logit."""
+"""The first token at which the texts of two cells differ, and the difference of its logits."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from ane_sweep.talk.session import Event
 
 @dataclass(frozen=True)
 class DivergenceSide:
-    """One cell's token at the divergence; `gap` is its logit less that of the other cell's token."""
+    """One cell's token at the divergence; `gap` is its logit minus that of the other cell's token."""
 
     id: int | None
     text: str

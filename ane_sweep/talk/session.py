@@ -69,8 +69,8 @@ class Event(TypedDict, total=False):
 class Session:
     """A running worker: `ready` is its first message, `ask` sends a request.
 
-    A thread of its own starts, awaits and reaps the worker, which would die with the thread that started it; so Ctrl-C
-    reaches the reading thread. Leaving the session ends the worker, and an exception ends it at once.
+    A separate thread starts, awaits and reaps the worker, because the worker dies with the thread that started it;
+    Ctrl-C then reaches the reading thread. Leaving the session ends the worker; an exception ends it at once.
     """
 
     def __init__(self, stage: str, params: dict[str, object], inputs: dict[str, Path], folder: Path):
@@ -110,7 +110,7 @@ class Session:
         self._ours.close()
 
     def ask(self, **request: object) -> Iterator[Event]:
-        """Send a request and yield its answer by events. Raises AneSweepError if refused, StageError if the worker ends."""
+        """Send a request and yield the events of its answer. Raises AneSweepError if refused, StageError if the worker ends."""
         try:
             self._ours.sendall((json.dumps(request) + "\n").encode("ascii"))
         except OSError:

@@ -1,10 +1,10 @@
 """The export of a sweep's records to MLflow, with the links and the command that show them.
 
-    describe.py   records -> params, tags, scored inputs and artifact texts; plain Python, no tracker, as are
-    naming.py     names of runs, which sort; figures.py   which metrics, under which names, in which order
-    store.py      connects, logs, never twice; it and writers.py are all that imports mlflow
-    writers.py    puts runs into the tracker, in bulk or one by one
-    address.py    which tracking addresses are supported, and a test that a server answers
+    describe.py   records -> params, tags, scored inputs and artifact texts; plain Python without mlflow, as are
+    naming.py     names of runs that sort well; figures.py   the metrics, their names and order
+    store.py      connects and logs, never twice; only this file and writers.py import mlflow
+    writers.py    writes runs to the tracker, in bulk or one by one
+    address.py    the supported tracking addresses, and a test that a server answers
     layout.py     the charts of a sweep, laid out for MLflow's UI
     links.py      the compare page of a sweep, the command that starts MLflow's UI
 

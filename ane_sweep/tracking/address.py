@@ -1,4 +1,4 @@
-"""Tracking addresses: the default, the accepted ones, a check that a server answers, and the place of artifacts. No mlflow."""
+"""Tracking addresses: the default, the supported ones, a check that a server answers, and the artifacts' folder. No mlflow."""
 
 import os
 import socket
@@ -27,9 +27,10 @@ _SQL_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 @contextmanager
 def own_database(out: Path) -> Iterator[str]:
-    """Yield the address of the database in an outputs folder, through a link if no address can hold the folder's name.
+    """Yield the address of the database in an outputs folder, through a link if no address can contain the folder's
+    name.
 
-    (MLflow 3.13 and later refuse ./mlruns, and keep what they opened under one address for all that have the same.)
+    (MLflow 3.13 and later refuse ./mlruns, and reuse an opened database for every equal address.)
     """
     if not is_odd(out):
         yield f"sqlite:///{out}/{DATABASE}"
@@ -45,9 +46,9 @@ def is_odd(out: Path) -> bool:
 
 
 def reopened(stored: str | None, run: str) -> str | None:
-    """Return the address in run.json that a run was logged to, without its user, password and tokens.
+    """Return the address in run.json that a run was logged to, without user, password and tokens.
 
-    A server finds those in the environment. Raises ConfigError where they have to be given again.
+    For a server they come from the environment. Raises ConfigError if the user must give them again.
     """
     bare = (stored or "").replace(f"{HIDDEN}@", "")
     if stored is None or HIDDEN not in stored:
@@ -62,9 +63,9 @@ def reopened(stored: str | None, run: str) -> str | None:
 
 
 def artifact_folder(target: str, out: Path) -> Path | None:
-    """Return the place where a new experiment keeps artifacts: beside a database of ours; None leaves it to a server.
+    """Return the folder where a new experiment stores artifacts: next to our own database; None lets a server decide.
 
-    Left to itself, MLflow would put those of a database into ./mlruns of wherever one happens to be.
+    By default, MLflow would store a database's artifacts in ./mlruns of the working folder.
     """
     if target.startswith("sqlite"):
         return sqlite_path(target).parent / "mlartifacts"
@@ -72,7 +73,7 @@ def artifact_folder(target: str, out: Path) -> Path | None:
 
 
 def check_uri(target: str) -> None:
-    """Fails at once where MLflow would retry for minutes: a database that cannot be opened, a host that is away."""
+    """Raise an error at once for a database that cannot be opened or a host that does not answer, as MLflow would retry for minutes."""
     if problem := _no_scheme(target):
         raise TrackingError(problem)
     dialect = urlsplit(target).scheme.split("+")[0]
@@ -88,7 +89,7 @@ def check_uri(target: str) -> None:
 
 
 def check_scheme(target: str) -> None:
-    """Raises ConfigError for an address that no tracker of ours can have: before hours are spent on what it shall take."""
+    """Raise ConfigError for an unsupported tracking address, before a sweep spends hours on results for it."""
     try:
         problem = _no_scheme(target)
     except ValueError as error:

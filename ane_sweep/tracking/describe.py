@@ -1,9 +1,9 @@
 """The description of a sweep for a tracker: run names, params, tags, metrics and artifacts, from records alone.
 
-Every axis of the request is a param of every run, whatever varied in its sweep, so that any two runs of any two sweeps
-compare; which axes varied is the tag `ane_sweep.axes`. MLflow's compare page opens its parallel coordinates plot with the
-first three params, by name, that differ between the runs: so what follows from an axis (family, size) is a tag. The
-whole request, limits and the options of model and precision included, is request.json.
+Every axis of the request is a param of every run, varying or not, so that any two runs of any two sweeps can be
+compared; which axes varied is the tag `ane_sweep.axes`. MLflow's compare page opens its parallel coordinates plot with
+the first three params, by name, that differ between the runs: so values that an axis determines (family, size) are
+tags. The whole request, limits and the options of model and precision included, is request.json.
 """
 
 import getpass
@@ -66,10 +66,10 @@ def describe_cell(
     files: Sequence[Artifact] | None = None,
     widths: dict[str, int] | None = None,
 ) -> RunText:
-    """Return the child run of one cell. `axes` are the varying ones; other options of the request are in request.json.
+    """Return the child run of one cell. `axes` are the varying ones; request.json has the other options.
 
-    files    the record's artifacts where they lie, if the record itself no longer says so
-    widths   naming.digits of the sweep
+    files    paths of the record's artifacts, if the record no longer has them
+    widths   the widths of numbers, from naming.digits
     """
     cell = flat_cell(record)
     params = param_names(cell, axes)
@@ -103,7 +103,7 @@ def describe_cell(
 
 
 def scored_inputs(record: Record) -> Dataset | None:
-    """Return the inputs that a cell was scored on; None if nothing was scored, or by a release that did not say on what."""
+    """Return the inputs that a cell was scored on, or None if it was not scored, or by a release that did not record them."""
     facts = record.realised
     if not (digest := facts.get("texts_digest")):
         return None
@@ -116,10 +116,10 @@ def scored_inputs(record: Record) -> Dataset | None:
 
 
 def source_tags(info: Mapping[str, object]) -> dict[str, str | None]:
-    """Return who logs a sweep and the code that it was started from, as MLflow's tags.
+    """Return the user who logs a sweep and the code that started it, as MLflow's tags.
 
-    `info` is run.json, whose `source` has the commit of the folder that the sweep was started in. The user name, which is in no
-    record, is LOGNAME or the account's, as MLflow's own clients have it.
+    `info` is run.json, whose `source` has the commit of the folder that the sweep was started in. The user name, which
+    no record contains, is LOGNAME or the account's, as in MLflow's own clients.
     """
     found = info.get("source")
     commit = found if isinstance(found, dict) else {}
@@ -142,10 +142,10 @@ def param_names(cell: Mapping[str, object], axes: list[str]) -> list[str]:
 
 
 def describe_sweep(records: list[Record], axes: list[str], info: Mapping[str, object]) -> RunText:
-    """Return the parent run: the axes as params, all values where they vary; counts by status; latency against chunks, a metric
-    per series.
+    """Return the parent run: varying axes as params with all their values, counts by status, and latency over chunks, a
+    metric per series.
 
-    info: what run.json holds of the sweep (stamp, command, started, finished), or {}.
+    info: facts of the sweep from run.json (stamp, command, started, finished), or {}.
     """
     counts = Counter(str(record.status) for record in records)
     command, imported = info.get("command"), info.get("imported")
@@ -177,7 +177,7 @@ def describe_sweep(records: list[Record], axes: list[str], info: Mapping[str, ob
 
 
 def cell_note(record: Record) -> str | None:
-    """Return the run's description in Markdown, its failures and warnings, or None without any."""
+    """Return the run's description in Markdown with its failures and warnings, or None if it has none."""
     lines = [] if record.status is Status.OK else [f"**{record.status}**: {record.reason or 'no reason recorded'}"]
     for stage in record.stages:
         if stage.reason and stage.reason != record.reason:
@@ -192,7 +192,7 @@ def cell_note(record: Record) -> str | None:
 
 
 def cell_artifacts(record: Record, run_folder: Path, files: Sequence[Artifact]) -> dict[str, str]:
-    """Relative path -> text: the record, its request alone, placement as a table, the tail of each stage's stderr."""
+    """Return {relative path: text}: the record, its request alone, placement as a table, the tail of each stage's stderr."""
     whole = {"record.json": record.to_dict(), "request.json": record.cell}
     texts = {name: json.dumps(value, indent=1, ensure_ascii=False) + "\n" for name, value in whole.items()}
     if record.placement:
@@ -211,19 +211,19 @@ def cell_artifacts(record: Record, run_folder: Path, files: Sequence[Artifact]) 
 
 
 def placement_table(placement: list[Placement]) -> dict[str, list[Any]]:
-    """Return {columns, data}, which MLflow's artifact viewer shows as a table; record.json has all of it."""
+    """Return {columns, data}, which MLflow's artifact viewer shows as a table; record.json is complete."""
     columns = ["kind", "chip", "compute_units", "cpu", "gpu", "ane", "total", "transitions"]
     said = ({**vars(entry), **vars(entry.ops)} for entry in placement)
     return {"columns": columns, "data": [[values[column] for column in columns] for values in said]}
 
 
 def digest(record: Record, axes: list[str]) -> str:
-    """Changes when the record, the axes of its sweep or FORM does: then a logged run is out of date."""
+    """Return a digest that changes with the record, the axes of its sweep and FORM: then a logged run is out of date."""
     return hashlib.sha256(f"{FORM}{record.to_json()}{axes}".encode()).hexdigest()[:16]
 
 
 def clean_tags(tags: Mapping[str, object]) -> dict[str, str]:
-    """Tags as MLflow takes them: no nulls, legal keys, values cut to its limit."""
+    """Return tags as MLflow accepts them: no nulls, legal keys, values cut to its limit."""
     return {key(name): text(value, TAG_LIMIT) for name, value in tags.items() if value not in (None, "", [], {})}
 
 

@@ -1,9 +1,10 @@
-"""Metrics as a tracker shows them: which of a record's metrics, under which names, in which order.
+"""Metrics as a tracker shows them: a selection of a record's metrics, their names and their order.
 
-A metric is `<kind>.<name>`, `<kind>.<chip>.<name>` if it belongs to a chip, so that kinds never mix in one plot. MLflow's
-compare page sorts its rows by name (3.17, Utils.getKeys), so a metric that few compare is `rest.<kind>.<name>`, behind
-those that the registry (bridge/metrics.py) shows in MLflow. Its parallel coordinates open with the first metric, in logged
-order, that all runs have: the median latency is the first of every run that has one.
+A metric is `<kind>.<name>`, `<kind>.<chip>.<name>` if it belongs to a chip, so that kinds never mix in one plot.
+MLflow's compare page sorts its rows by name (3.17, Utils.getKeys), so a metric that few users compare is
+`rest.<kind>.<name>` and comes after those that the registry (bridge/metrics.py) shows in MLflow. Its parallel
+coordinates open with the first metric, in logged order, that all runs have: the median latency is the first of every
+run that has one.
 """
 
 from dataclasses import replace
@@ -24,7 +25,7 @@ def metric_key(metric: Metric) -> str:
 
 
 def list_tracked_metrics(record: Record) -> list[Metric]:
-    """Return the record's metrics as a tracker has them: the package in MB, ops on the Neural Engine also as a share."""
+    """Return the record's metrics for a tracker: the package in MB, and ops on the Neural Engine also as a share."""
     found = [_scaled(metric) for metric in record.metrics]
     for spec in shown_in("mlflow"):
         if spec.ratio is None:
@@ -38,7 +39,7 @@ def list_tracked_metrics(record: Record) -> list[Metric]:
 
 
 def _scaled(metric: Metric) -> Metric:
-    """Return a metric in its shown unit, under the name that says so, if the registry shows it in another unit in MLflow."""
+    """Return a metric in its shown unit and the name for that unit, if the registry shows it in another unit."""
     spec = METRICS.get(metric.name)
     if spec is None or spec.scale is None or "mlflow" not in spec.shows:
         return metric

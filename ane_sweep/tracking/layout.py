@@ -1,8 +1,8 @@
-"""The page on which MLflow shows a sweep: charts laid out beforehand, as what its UI calls a shared view.
+"""The page on which MLflow shows a sweep: prepared charts, in the form that its UI calls a shared view.
 
-MLflow keeps a shared view as a tag of the experiment, mlflow.sharedViewState.KEY, and opens it with viewStateShareKey=KEY
-(v3.17; it takes plain JSON as well as its own compressed text). What it cannot read it says and shows its usual page.
-Plain Python, no tracker.
+MLflow keeps a shared view as a tag of the experiment, mlflow.sharedViewState.KEY, and opens it with
+viewStateShareKey=KEY (v3.17; it takes plain JSON as well as its own compressed text). If it cannot read the view, it
+says so and shows its usual page. Plain Python without mlflow.
 """
 
 import hashlib
@@ -28,8 +28,8 @@ def view_key(sweep: str) -> str:
 def shared_view(records: list[Record], axes: list[str]) -> str | None:
     """Return the view as JSON: parallel coordinates over all axes, scatter plots of the figures, then bars of each.
 
-    Charts whose metrics no cell has are left out, and the last ones where a tag cannot hold them all. None where it
-    cannot hold the first. The last metric of the parallel coordinates gives the colours.
+    Charts whose metrics no cell has are left out, and also the last ones if they do not all fit into a tag. None if not
+    even the first fits. The last metric of the parallel coordinates gives the colours.
     """
     cards = _cards(_metrics(records), axes)
     for number, card in enumerate(cards):
@@ -43,7 +43,7 @@ def shared_view(records: list[Record], axes: list[str]) -> str | None:
 
 
 def _metrics(records: list[Record]) -> dict[str, list[str]]:
-    """Return the names of the charts' metrics: measured, and per chip the share of ops on the ANE and the estimate."""
+    """Return the names of the charts' metrics: measured ones, and per chip the share of ops on the ANE and the estimate."""
     every = (metric for record in records for metric in figures.list_tracked_metrics(record))
     found = [metric for metric in every if metric.value is not None]
     known = dict.fromkeys(figures.metric_key(metric) for metric in found)
@@ -58,7 +58,7 @@ def _metrics(records: list[Record]) -> dict[str, list[str]]:
 
 
 def _cards(names: dict[str, list[str]], axes: list[str]) -> list[dict[str, object]]:
-    """Return the charts. Those of several figures show the first chip only; each chip has its bars."""
+    """Return the charts. Charts of several figures show the first chip only; each chip has its own bars."""
     measured, estimated, placed = names["measured"], names["estimated"], names["placed"]
     estimate, share = (next(iter(found), "") for found in (estimated, placed))
     along = [name for name in (PSNR, SIZE, share, estimate, LATENCY) if name in (*measured, estimate, share) and name]
@@ -87,7 +87,7 @@ def _state(sweep: str, cards: list[dict[str, object]]) -> dict[str, object]:
 
 
 def cells_of(sweep: str) -> str:
-    """MLflow's filter for the cells of one sweep, without their parent."""
+    """Return MLflow's filter for the cells of one sweep, without their parent."""
     return f"tags.`ane_sweep.sweep` = '{sweep}' AND tags.`ane_sweep.cell_key` != ''"
 
 

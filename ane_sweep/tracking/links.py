@@ -1,4 +1,4 @@
-"""Addresses in MLflow's UI and the command that starts it. Pure text, no tracker."""
+"""Addresses in MLflow's UI and the command that starts it. Text only, without mlflow."""
 
 import json
 import re
@@ -19,10 +19,11 @@ COMPARE_LIMIT = 100  # runs: the address names each one in 41 characters, and 4 
 
 
 def compare_link(logged: "Logged", ui: str | None = None) -> str:
-    """Return the compare page of this sweep's cells, or, beyond COMPARE_LIMIT of them, the filtered charts of the experiment.
+    """Return the address that compares this sweep's cells, or, for more than COMPARE_LIMIT cells, the experiment's
+    filtered charts.
 
     ui: address of MLflow's UI; by default the tracking server itself, else UI as `ui_command` starts it.
-    Only cells with a latency are compared when there are any: the page's first metric is one that all its runs have.
+    If any cell has a latency, only such cells are compared, as the page begins with a metric that all its runs have.
     """
     runs = logged.timed or list(logged.runs.values())
     if not 0 < len(runs) <= COMPARE_LIMIT:
@@ -33,10 +34,10 @@ def compare_link(logged: "Logged", ui: str | None = None) -> str:
 
 
 def experiment_link(logged: "Logged", ui: str | None = None) -> str:
-    """Return the experiment's chart view of this sweep's cells, however many there are, fastest first.
+    """Return the address of the experiment's charts for all of this sweep's cells, fastest first.
 
-    Any order but MLflow's own, by date, keeps the cells from being folded away under their parent run. With the view that
-    was laid out for the sweep (layout.py), where the tracker took it.
+    Any order but MLflow's own, by date, keeps the cells from being folded away under their parent run. It opens the
+    sweep's own view (layout.py) if the tracker accepted it.
     """
     page = f"{_ui(logged, ui)}/#/experiments/{logged.experiment_id}/runs"
     if logged.view:  # beside a filter of its own the page would leave a shared view alone (v3.17)

@@ -1,4 +1,4 @@
-"""Names of runs: what a sweep or a cell is, in the words of its axes, so that names sort as their values do."""
+"""Names of runs: the axes of a sweep or a cell in words, written so that names sort as the values do."""
 
 import json
 import re
@@ -14,10 +14,11 @@ _MODELS = 3  # named one by one
 
 
 def cell_name(record: Record, axes: list[str], widths: dict[str, int] | None = None) -> str:
-    """`minilm split_einsum chunks=2`; a question mark behind it where its figures deserve doubt, [stand-in] where no Mac
-    took part. More is a tag: a legend of MLflow's charts shows few names, and short ones.
+    """Return a cell's name, `minilm split_einsum chunks=2`, with a question mark if its figures have warnings,
+    [stand-in] if no Mac took part. Further facts are tags, as the legend of MLflow's charts has room for few and short
+    names.
 
-    widths   of the axes whose values are numbers (`digits`), which are padded: chunks=02 stands before chunks=10
+    widths   the widths of axes with numeric values (`digits`), which are padded: chunks=02 sorts before chunks=10
     """
     marks = " ?" * (record.status in DOUBTED) + " [stand-in]" * bool(record.host.get("stand_in"))
     return words(record, axes, widths or {})[: KEY_LIMIT - len(marks)] + marks
@@ -35,16 +36,17 @@ def words(record: Record, axes: list[str], widths: dict[str, int]) -> str:
 
 
 def digits(records: Iterable[Record], axes: list[str]) -> dict[str, int]:
-    """Axis -> digits of its largest value, of the axes whose values are whole numbers."""
+    """Return {axis: digits of its largest value} of the axes with whole numbers as values."""
     cells = [flat_cell(record) for record in records]
     values = {axis: [cell[axis] for cell in cells if _as_whole_number(cell.get(axis))] for axis in axes}
     return {axis: max(len(str(value)) for value in found) for axis, found in values.items() if found}
 
 
 def sweep_name(records: list[Record], axes: list[str], started: object) -> str:
-    """`minilm x variant, chunks (4) 2026-11-22 07:08`: sweeps of one content stand together, and among them by time.
+    """Return a sweep's name, `minilm x variant, chunks (4) 2026-11-22 07:08`, so that sweeps of one content sort
+    together, by time.
 
-    started   as run.json has it, or None: then the sweep's own name stands in its place
+    started   the time in run.json, or None: then the sweep's stamp is used
     """
     models = list(dict.fromkeys(str(record.cell.get("model", "cell")) for record in records))
     what = ", ".join(models) if len(models) <= _MODELS else f"{len(models)} models"
@@ -67,7 +69,7 @@ def _as_whole_number(value: object) -> bool:
 
 
 def key(name: str) -> str:
-    """Return a name that MLflow accepts; slashes, which open sections in its charts or are refused, become `_`."""
+    """Return a name that MLflow accepts; slashes, which MLflow refuses or uses for sections, become `_`."""
     return re.sub(r"[^\w.\-: ]", "_", name)[:KEY_LIMIT].strip(". ") or "_"
 
 

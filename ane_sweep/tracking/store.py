@@ -46,7 +46,7 @@ _LOGGING = {
 
 @dataclass
 class Logged:
-    """The place that a sweep was logged to, for the links and the last lines on the terminal.
+    """The place that a sweep was logged to, for links and the last lines on the terminal.
 
     runs   cell_key -> run id, in the order of the records
     timed  run ids of cells with a median latency
@@ -70,11 +70,11 @@ class Logged:
 
 
 def log_sweep(run_folder: Path, *, uri: str | None, experiment: str) -> Logged:
-    """Logs the records of one sweep: a parent run, a child run per cell. Logging it again changes nothing.
+    """Log the records of one sweep: a parent run, and a child run per cell. Logging it again changes nothing.
 
     A cell whose record changed since gets a new run and the old one moves to MLflow's trash.
     uri: any MLflow tracking URI; None for mlflow.db and mlartifacts/ in the outputs folder two above `run_folder`.
-    TrackingError when the tracker cannot be had, within about 10 s, or gives up on the way; the records are untouched.
+    Raises TrackingError if the tracker is not available within about 10 s, or fails later; the records stay unchanged.
     """
     started = time.monotonic()
     folder = Path(run_folder).resolve()
@@ -94,7 +94,8 @@ def log_sweep(run_folder: Path, *, uri: str | None, experiment: str) -> Logged:
 
 
 def make_ready(settings: TrackingSettings, out: Path) -> None:
-    """Load MLflow and make the missing database of an outputs folder: 2 to 3 s that a sweep need not wait for at its end.
+    """Load MLflow and make an outputs folder's database if it is missing: 2 to 3 s that a sweep then need not wait for
+    at its end.
 
     An error here is ignored, as it occurs and is shown again when the sweep is logged.
     """
@@ -123,7 +124,7 @@ def _failure(target: str, folder: Path, error: Exception) -> str:
 
 
 def _cause(error: BaseException, target: str) -> str:
-    """Return one line on an error: the operating system's, which is clearer than those of the layers above it."""
+    """Return one line on an error, preferably the operating system's message, which is the clearest."""
     if isinstance(error, TrackingError):
         return outward.without_secrets(str(error), target)
     deepest, seen = error, error.__cause__ or error.__context__
@@ -136,7 +137,7 @@ def _cause(error: BaseException, target: str) -> str:
 
 
 def _log(client: "MlflowClient", writer: Bulk | OneByOne, folder: Path, records: list[Record]) -> Logged:
-    """Log one sweep: new runs first, then the runs that they replace are deleted."""
+    """Log one sweep: new runs first; then the runs that they replace are deleted."""
     if not records:
         raise TrackingError("the sweep has no records yet")
     info, axes = disk.read_json(folder / "run.json") or {}, varying_axes(records)
@@ -149,7 +150,7 @@ def _log(client: "MlflowClient", writer: Bulk | OneByOne, folder: Path, records:
     obsolete: list[MlflowRun] = []
 
     def put(text: RunText, digest: str, key: str, end: int) -> tuple[str, str]:
-        """Return (run id, fate): an equal old run that was ended is kept."""
+        """Return (run id, fate): an equal old run that is finished stays."""
         old = known.get(key)
         if old is not None and old.data.tags.get("ane_sweep.digest") == digest and old.info.status != "RUNNING":
             return old.info.run_id, "unchanged"
@@ -203,7 +204,7 @@ def _sweep_artifacts(folder: Path, public: list[Record]) -> dict[str, str]:
 
 
 def _lay_out(client: "MlflowClient", logged: Logged, records: list[Record], axes: list[str]) -> str | None:
-    """Leave the charts of this sweep with its experiment; a tracker that refuses them costs only the layout."""
+    """Store the charts of this sweep with its experiment; if the tracker refuses them, only the charts are missing."""
     text = layout.shared_view(records, axes)
     if text is None:
         return None
@@ -215,7 +216,7 @@ def _lay_out(client: "MlflowClient", logged: Logged, records: list[Record], axes
 
 
 def _artifacts(client: "MlflowClient", run_id: str, uri: str, texts: dict[str, str]) -> None:
-    """Write artifacts straight into a local folder; send them through the tracker otherwise."""
+    """Write artifacts into a local folder directly, or send them through the tracker."""
     place = urlsplit(uri)
     local = place.scheme in ("", "file")
     with tempfile.TemporaryDirectory() if not local else nullcontext(unquote(place.path)) as root:
@@ -228,7 +229,7 @@ def _artifacts(client: "MlflowClient", run_id: str, uri: str, texts: dict[str, s
 
 
 def _known_runs(client: "MlflowClient", experiment_id: str, sweep: str) -> "dict[str, MlflowRun]":
-    """Return {cell_key: run} of this sweep that the experiment has already; the parent under the empty key."""
+    """Return {cell_key: run} of the sweep's runs that the experiment has already; the parent has the empty key."""
     wanted, token = "tags.`ane_sweep.sweep` = '{}'".format(sweep.replace("'", "")), None
     found: dict[str, MlflowRun] = {}
     while True:
@@ -250,10 +251,10 @@ def _connect(target: str) -> "MlflowClient":
 
 
 def _create_database(target: str) -> None:
-    """Let MLflow make its tables in another file, then link that into place at once.
+    """Let MLflow make its tables in another file, then link that file into place in one step.
 
-    Its 40 migrations are no transaction: two sweeps that begin at once, or a kill on the way, leave a database that
-    MLflow never opens again (3.17, "table latest_metrics already exists").
+    Its 40 migrations are not one transaction: two sweeps that begin at once, or a kill in between, leave a database
+    that MLflow never opens again (3.17, "table latest_metrics already exists").
     """
     from mlflow.tracking import MlflowClient
 
@@ -271,7 +272,7 @@ def _create_database(target: str) -> None:
 
 
 def _experiment(client: "MlflowClient", name: str, artifacts: Path | None) -> str:
-    """Return the id of the experiment, which is made on first use. This is the first request to the tracker."""
+    """Return the id of the experiment, which the first use makes. This is the first request to the tracker."""
     if (found := client.get_experiment_by_name(name)) is None:
         try:
             return client.create_experiment(name, artifact_location=artifacts.resolve().as_uri() if artifacts else None)
@@ -285,7 +286,7 @@ def _experiment(client: "MlflowClient", name: str, artifacts: Path | None) -> st
 
 @contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Set the variables that the user has not set, while the block runs."""
+    """Set environment variables that the user has not set, while the block runs."""
     added = [name for name in values if name not in os.environ]
     os.environ.update({name: values[name] for name in added})
     try:
@@ -297,7 +298,7 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep MLflow's notes about tables, 40 migrations and errors that it raises anyway off the terminal."""
+    """Keep MLflow's messages about tables, 40 migrations, and errors that it also raises, off the terminal."""
     before = {name: logging.getLogger(name).level for name in _CHATTER}
     for name in _CHATTER:
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -309,7 +310,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _millis(moment: object) -> int | None:
-    """Return milliseconds since the epoch from seconds or an ISO text; None for anything else."""
+    """Convert seconds or an ISO text to milliseconds since the epoch; None for anything else."""
     if isinstance(moment, (int, float)):
         return int(moment * 1000)
     try:

@@ -1,9 +1,9 @@
-"""Two ways to put runs into MLflow: all at once where the tracker is a database, one by one through its client.
+"""Two ways to write runs to MLflow: all at once if the tracker is a database, one by one through its client.
 
 The client costs 20 to 30 ms of CPU a run in a database, six transactions each (measured: 22 s for 1,000 cells, 2 s in
-bulk). `Bulk` writes the same rows with MLflow's own table classes in one transaction, so a sweep is there as a whole or
-not at all. Those classes are no public interface: whatever goes wrong with them is `Unsupported`, and the client does
-it instead. A test holds the two to equal runs.
+bulk). `Bulk` writes the same rows with MLflow's own table classes in one transaction, so a sweep is logged completely
+or not at all. Those classes are no public interface: any failure in them raises `Unsupported`, and the client takes
+over. A test checks that both write equal runs.
 """
 
 import uuid
@@ -25,11 +25,11 @@ Row = dict[str, object]
 
 
 class Unsupported(Exception):
-    """This tracker is no database, or one that MLflow keeps in another way than we know."""
+    """Raised if the tracker is no database, or one with a layout that this version does not know."""
 
 
 class OneByOne:
-    """Through MLflow's client: create with all tags, one batch, end."""
+    """The writer through MLflow's client: create with all tags, one batch, end."""
 
     def __init__(self, client: "MlflowClient", experiment_id: str):
         self.client, self.experiment_id = client, experiment_id
@@ -51,11 +51,11 @@ class OneByOne:
         return run.info.run_id, run.info.artifact_uri
 
     def flush(self) -> None:
-        """Do nothing: every run is there already."""
+        """Do nothing, as every run is written already."""
 
 
 class Bulk:
-    """Rows are gathered by `create` and written by `flush` in one transaction."""
+    """The writer of many runs: `create` collects rows, and `flush` writes them in one transaction."""
 
     def __init__(self, client: "MlflowClient", experiment_id: str):
         try:
@@ -116,7 +116,7 @@ class Bulk:
         tags.append({"input_uuid": made, "name": MLFLOW_CONTEXT, "value": CONTEXT})
 
     def flush(self) -> None:
-        """Writes all runs, or none and raises Unsupported; TrackingError where another program keeps the database."""
+        """Write all runs, or none and raise Unsupported; raises TrackingError if another program locks the database."""
         try:
             from sqlalchemy import insert, text
 

@@ -1,7 +1,7 @@
-"""One word of the command line a file: the file's name is the verb, its function of that name takes the words behind it
-and returns an exit code. Its docstring begins with its line in `ane-sweep --help`, "`ane-sweep WORDS`: what it does". A name
-that begins with `_` is a helper's; one that ends with it is a word of Python's own. `STOPPED` is what a verb says that was
-interrupted, where that is more than the word.
+"""The verbs of the command line, one file each: the file's name is the verb, and its function of that name takes the
+words after it and returns an exit code. The module's docstring begins with the verb's line in `ane-sweep --help`,
+"`ane-sweep WORDS`: its purpose". Names that begin with `_` are helpers; names that end with it would be keywords of
+Python. `STOPPED` is a verb's message after an interruption, if it needs a special one.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def interruption_message(verb: str) -> str:
 
 
 def lines() -> list[str]:
-    """Return one line for each verb but the sweep, from the first line of its module, which is not imported."""
+    """Return one help line for each verb except the sweep, from the module's first line, without importing it."""
     return [f"  {name:<11} {what}" for name, (_, what) in summaries().items() if name != "sweep"]
 
 

@@ -78,7 +78,7 @@ def everyday() -> list[str]:
 
 
 def read_request(args: list[str], verb: str) -> "Request | None":
-    """Return the request that the words make; None if they only ask for help, or for Hydra's own information."""
+    """Return the request in the words, or None if they only ask for help, or for Hydra's own information."""
     if asks_help(args):
         if verb == "sweep":
             print(short())

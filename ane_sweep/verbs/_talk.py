@@ -86,7 +86,7 @@ def describe_side(partner: "Partner", session: "Session") -> dict[str, object]:
 
 
 def one_text(given: argparse.Namespace, key: str) -> str | None:
-    """Return the whole text of a word, a file or a pipe; None if the user types on a terminal. Raises ConfigError."""
+    """Return the text of a word, a file or a pipe; None if the user types on a terminal. Raises ConfigError."""
     if spoken := next((run for run in getattr(given, "runs", []) if " " in run.partition(":")[0]), None):
         raise ConfigError(f'{spoken}: no run is called so; a text is given as {key}="{spoken}"')
     other = {"text": "prompt", "prompt": "text"}[key]
@@ -125,7 +125,7 @@ def read(path: Path) -> str:
 
 
 def utf8(raw: bytes, where: str) -> str:
-    """Return bytes as text, without the byte order mark that some editors leave, the last end of line and carriage returns."""
+    """Decode bytes, without the byte order mark that some editors write, the last end of line and carriage returns."""
     if len(raw) > MOST_BYTES:
         raise ConfigError(f"{where} has more than {MOST_BYTES:,} bytes; give a part of it")
     try:

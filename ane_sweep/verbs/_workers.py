@@ -1,5 +1,5 @@
-"""Shared parts of `chunk` and `compress`: they run a sweep's own stages on one package, each in a fresh process under its
-limits, and put a complete result in place or none.
+"""Shared parts of `chunk` and `compress`: they run stages of a sweep on one package, each in a fresh process with its
+limits, and put the complete result in place or nothing.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def parse_target(given: argparse.Namespace, verb: str, is_package: bool, problem
 
 @dataclass
 class Bench:
-    """The workplace of the stages: a folder next to the target, deleted at the end."""
+    """A temporary workplace for stages: a folder next to the target, deleted at the end."""
 
     package: Path
     known: dict[str, object]
@@ -64,7 +64,7 @@ class Bench:
 
     @property
     def program(self) -> Path:
-        """Return the package in the form of an artifact: model.mlpackage in a folder."""
+        """Return the package as an artifact: model.mlpackage in a folder."""
         folder = self.folder / "program"
         if not folder.exists():
             folder.mkdir()
@@ -92,8 +92,8 @@ class Bench:
 
 @contextmanager
 def open_bench(text: str, target: Path) -> Iterator[Bench]:
-    """Yield a workplace for a package, or for the one ML Program of a pipeline. Raises ConfigError for a model that is no ML
-    Program, and for a target whose folder cannot be written to.
+    """Yield a temporary workplace for a package, or for the only ML Program of a pipeline. Raises ConfigError for a
+    model that is not an ML Program, and for a target whose folder is not writable.
     """
     installed.need_worker("it")
     package = user_path(text).absolute()
@@ -142,7 +142,7 @@ def write_result(given: argparse.Namespace, target: Path, work: "Callable[[Bench
 
 
 def _made_here(target: Path) -> bool:
-    """Return True for a package, or for a folder of chunks and nothing else."""
+    """Return True for a package, or for a folder that contains only chunks."""
     if target.suffix == ".mlpackage":
         return (target / "Manifest.json").is_file()
     chunks = {path.name for path in target.glob("chunk_*.mlpackage")}
@@ -150,7 +150,7 @@ def _made_here(target: Path) -> bool:
 
 
 def put_in_place(made: Path, target: Path, bench: Bench) -> None:
-    """Move the result to its target in one step; an earlier target is kept until then."""
+    """Move the result to its target in one step; an existing target stays until then."""
     if target.exists():
         target.rename(bench.folder / "before")
     try:

@@ -58,7 +58,7 @@ def best(args: list[str]) -> int:
 
 
 def _compose_request(words: list[str]) -> "tuple[Request, Space | None] | None":
-    """Return the cells of a matrix, or the first of a space; None if the words only ask for help."""
+    """Return the cells of a matrix, or the first cell of a space; None if the words only ask for help."""
     if not asks_help(words):
         from ane_sweep.planner import compose, free
         from ane_sweep.search import run

@@ -21,7 +21,7 @@ STOPPED = AGAIN
 
 
 def calibrate(args: list[str]) -> int:
-    """Plan, run or show. Raises ConfigError, RunNotFound, StoreError."""
+    """Plan, run or show a calibration. Raises ConfigError, RunNotFound, StoreError."""
     mine, more = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
     given = _parser().read(mine)
     match given.words:

@@ -58,7 +58,7 @@ def chunk(args: list[str]) -> int:
 
 
 def _cuts(given: argparse.Namespace) -> list[float | str]:
-    """Return the places of --at, as the axis `cuts` has them; none if a COUNT sets their number. Raises ConfigError."""
+    """Return the places in --at, in the form of the axis `cuts`; none if COUNT is given. Raises ConfigError."""
     if given.at is None:
         if given.count is None:
             raise ConfigError(

@@ -70,7 +70,7 @@ def _parser() -> Parser:
 
 
 def _texts(given: argparse.Namespace) -> list[str] | None:
-    """Return the texts, one for each line; None if the user types on a terminal. Raises ConfigError if all are empty."""
+    """Return the texts, one per line; None if the user types on a terminal. Raises ConfigError if all are empty."""
     whole = _talk.one_text(given, "text")
     if whole is None:
         return None

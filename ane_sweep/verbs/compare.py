@@ -8,7 +8,7 @@ from ane_sweep.words import Parser, amount, make_number_reader
 
 
 def compare(args: list[str]) -> int:
-    """Compare two sweeps, runs or selections of cells; --json, --markdown (what it prints anyway), --across-hosts."""
+    """Compare two sweeps, runs or selections of cells; options --json, --markdown (the default output), --across-hosts."""
     given = _parser().read(args)
     words, out = given.words, given.out
     if len(words) > 2:
@@ -57,7 +57,5 @@ def _parser() -> Parser:
 
 
 def exit_code(found: judge.Comparison, *, timings: bool = True) -> int:
-    """Return 1 for a regression, however little was tested. Without one the answer is in doubt if no timing was tested (unless
-    `timings` is False).
-    """
+    """Return 1 for a regression, even if little was tested. Else return IN_DOUBT if no timing was tested, unless `timings` is False."""
     return NOT_ALL_OK if found.regressed else OK if found.tested or not timings else IN_DOUBT

@@ -39,7 +39,7 @@ FLAGS = ("-m", "--multirun", "--config-dir", "--help")
 
 
 def completion(args: list[str]) -> int:
-    """Print a shell's lines, or the completions of the last word. Raises ConfigError for another shell."""
+    """Print the lines for a shell, or the completions of the last word. Raises ConfigError for another shell."""
     if args[:2] == ["words", "--"]:  # asked by those lines at each Tab, so nothing is imported that could be left out
         print(*words(args[2:] or [""]), sep="\n")
         return OK
@@ -101,7 +101,7 @@ def _keys() -> list[str]:
 
 
 def _flags(verb: str) -> list[str]:
-    """Return the flags that a verb's parser adds, from the verb's source, which is not imported."""
+    """Return the flags of a verb's parser, read from the verb's source without importing it."""
     folder = Path(verbs.__file__).parent
     names = (f"{verb}.py", f"{verb}_.py", f"{verb}/__init__.py", *([_SHARED[verb]] if verb in _SHARED else []))
     text = "".join((folder / name).read_text(encoding="utf-8") for name in names if (folder / name).exists())
@@ -109,7 +109,7 @@ def _flags(verb: str) -> list[str]:
 
 
 def _stamps(before: list[str]) -> Iterable[str]:
-    """Return the names of runs by their folders, the newest first."""
+    """Return the names of runs, by their folders, newest first."""
     out = outputs_folder(next((word[4:] for word in before if word.startswith("out=")), None))
     return sorted((path.parent.name for path in out.glob("runs/*/run.json")), reverse=True)
 

@@ -13,7 +13,7 @@ _HEADS = {
 
 
 def devices(args: list[str]) -> int:
-    """Print the chip table; --json for all of it. Raises ConfigError for a wrong word."""
+    """Print the chip table, or all its fields with --json. Raises ConfigError for a wrong word."""
     parser = Parser(
         "devices [--json]",
         "The chips that placement is predicted for, with the sources of each figure; and the phones, tablets and Macs whose "

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 def diff(args: list[str]) -> int:
-    """Compare B with A; 0, 2 where something is wrong. With --min-psnr 1 where an output is further away than that, or
-    only one of the two makes it."""
+    """Compare B with A and return 0, or 2 for an error; with --min-psnr, 1 if an output differs more than that or only
+    one of the two makes it.
+    """
     options = Parser(
         "diff A B [--input [NAME=]FILE]... [--random SEED] [--drift N] [--min-psnr DB] [--json]",
         "Two packages on the same inputs by the reference runtime: their outputs, and the values that differ most.",

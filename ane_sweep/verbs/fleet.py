@@ -168,7 +168,7 @@ def _write(given: argparse.Namespace) -> int:
 
 
 def _command(given: argparse.Namespace, role: str, at: str) -> list[str]:
-    """Return the command of a scheduler or worker with absolute paths, and with nothing left to the environment."""
+    """Return the command of a scheduler or worker with absolute paths, independent of environment variables."""
     words = ["fleet", role, at, "--certificates", str(given.certificates)]
     if role == "worker":
         words += ["--name", service.checked_name(given.name), "--prepare", str(given.prepare)]

@@ -44,7 +44,7 @@ class _Answer(TypedDict):
 
 
 def generate(args: list[str]) -> int:
-    """Write. Raises ConfigError, AneSweepError for a prompt that the model cannot take."""
+    """Generate text. Raises ConfigError, and AneSweepError for a prompt that the model cannot take."""
     parser = _parser()
     given = parser.read(args)
     text = _talk.one_text(given, "prompt")  # before anything is prepared

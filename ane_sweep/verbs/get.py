@@ -6,7 +6,7 @@ from ane_sweep.words import Parser
 
 
 def get(args: list[str]) -> int:
-    """Copy one cell's packages out of the cache. Raises ConfigError if the word means several cells."""
+    """Copy one cell's packages out of the cache. Raises ConfigError if the word selects several cells."""
     parser = Parser(
         "get RUN[:axis=value,...] DIR [--json] [out=PATH]",
         "The packages of one cell, its chunks in order, and a README.md that says how to load them in Python and in Swift. "

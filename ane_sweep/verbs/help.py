@@ -37,7 +37,7 @@ def _list_topics() -> str:
 
 
 def page(word: str, config_dir: str | None = None) -> str:
-    """Return everything of that name: the key, the topic, the verb; else the sections that are about it."""
+    """Return everything with that name: the key, the topic, the verb; else the sections about it."""
     from ane_sweep.planner import help as keys
 
     if word in ("keys", "axes"):
@@ -67,8 +67,9 @@ def topics() -> dict[str, str]:
 
 
 def sections(word: str) -> list[str]:
-    """Return the sections of topics that are about a word: those with it in their heading, else those that define it (in bold),
-    else the section with the most mentions for its length, and the topics with further ones."""
+    """Return the sections of topics about a word: those with the word in their heading, else those that define it (in
+    bold), else the section with the highest density of mentions, and the topics with further ones.
+    """
     found = [
         (path.stem, heading, text)
         for path in sorted(DOCS.glob("*.md"))
@@ -88,7 +89,7 @@ def sections(word: str) -> list[str]:
 
 
 def _split(text: str) -> list[tuple[str, str]]:
-    """Return heading and text of each section of a topic, the part before the first one under the topic's title."""
+    """Return (heading, text) of each section of a topic; the part before the first heading gets the topic's title."""
     parts = re.split(r"^#{1,3} (.+)$", text, flags=re.MULTILINE)[1:]
     return list(zip(parts[::2], (part.strip() for part in parts[1::2])))
 

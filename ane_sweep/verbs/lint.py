@@ -1,9 +1,9 @@
 """`ane-sweep lint PACKAGE... [--chip m4] [--json]`: where its ops would run, and why not on the ANE
 
-A verdict on packages, ours or anybody's, for other people's CI. Reads protobufs only.
+It judges any package, for use in CI, and reads protobufs only.
 
-Exit code 0 when every package keeps at least --min-ane-share of its ops on the ANE and passes its gates, 1 when one does
-not, 2 when one cannot be read. Where the ANE was not asked (cpu_only, cpu_and_gpu) there is nothing to fall short of.
+Exit code 0 if every package keeps at least --min-ane-share of its ops on the ANE and passes its gates, 1 if one does
+not, 2 if one cannot be read. With units that exclude the ANE (cpu_only, cpu_and_gpu) every package passes.
 """
 
 import argparse

@@ -12,7 +12,7 @@ from ane_sweep.words import Parser
 
 
 def list_(args: list[str]) -> int:
-    """List every sweep under the outputs folder, the last one first; always exit with 0."""
+    """List every sweep in the outputs folder, the newest first; the exit code is always 0."""
     parser = Parser(
         "list [--json] [out=PATH]",
         "The sweeps under the outputs folder, the last one first: their names, when they began, how many cells they have and "
@@ -56,7 +56,7 @@ def _describe_run(run: runs.Run) -> _Entry:
 
 
 def _row(entry: _Entry) -> tuple[str, ...]:
-    """Return a row of the table. `unfinished` is a sweep without records yet: running or interrupted."""
+    """Return a row of the table. `unfinished` is a sweep without records: running or interrupted."""
     ended = ", ".join(f"{number} {status}" for status, number in entry["statuses"].items())
     command = shlex.join(entry["command"] or []) + (" (imported)" if entry["imported"] else "")
     cells = "" if entry["cells"] is None else count(entry["cells"], "cell").partition(" ")[0]

@@ -17,7 +17,7 @@ AT = "02:30"
 
 
 def nightly(args: list[str]) -> int:
-    """Show, accept or write. Raises ConfigError, RunNotFound."""
+    """Show the nights, accept a run as baseline, or write the files of a job. Raises ConfigError, RunNotFound."""
     parser = Parser(
         "nightly [accept [RUN] | write KIND FOLDER [at=HH:MM]] [--json] [out=PATH] [-- OVERRIDES]",
         "What the nights did; accept: a run becomes the level that later nights are compared with; write: files that start "
@@ -49,7 +49,7 @@ def nightly(args: list[str]) -> int:
 
 
 def _accept(out: Path, run: runs.Run, as_json: bool) -> int:
-    """Make a run the baseline of its cells. Raises ConfigError if it can be the baseline of none."""
+    """Make a run the baseline of its cells. Raises ConfigError if none of its cells can be a baseline."""
     records = read_records(run.folder)
     fit = [one for one in records if sides.is_level(one)]
     if not fit:

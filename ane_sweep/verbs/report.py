@@ -18,7 +18,7 @@ FILES = {"html": page.as_html, "markdown": page.as_markdown}
 
 
 def report(args: list[str]) -> int:
-    """Print or write a report. `--html FILE` and `--markdown FILE` write; --json and --markdown alone print."""
+    """Print or write a report. `--html FILE` and `--markdown FILE` write; --json, and --markdown without a file, print."""
     given = _parser().read(args)
     out = given.out
     if given.markdown and not _is_markdown(given.markdown):  # the flag alone prints: the word after it is a run
@@ -52,7 +52,7 @@ def report(args: list[str]) -> int:
 
 
 def _of_files(out: Path, given: Namespace, files: dict[str, Path]) -> int:
-    """Print or write the table of one bundle, or the machines of several files or runs side by side."""
+    """Print or write the table of one bundle, or of the machines of several files or runs."""
     if given.drift:
         raise ConfigError("--drift runs the worst cell of a run of this machine again; name one run")
     if len(given.runs) == 1:
@@ -96,6 +96,6 @@ def _parser() -> words.Parser:
 
 
 def _is_markdown(word: str) -> bool:
-    """Return True for a file to write: it may be there already, but is no zip, as a bundle to read would be."""
+    """Return True for a file to write: it may exist, but is not a zip, as a bundle would be."""
     path = folders.user_path(word)
     return ("/" in word or "." in word) and path.suffix != ".zip" and not (path.is_file() and is_zipfile(path))

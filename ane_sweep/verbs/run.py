@@ -64,7 +64,9 @@ def run(args: list[str]) -> int:
 
 @contextlib.contextmanager
 def within_memory() -> Iterator[None]:
-    """Limit this process to a sweep's memory: a request for more ends with an error message, not with the kernel's kill."""
+    """Limit this process to the memory that a sweep may use: a larger request ends with an error message, not with a
+    kill by the kernel.
+    """
     (soft, hard), most = resource.getrlimit(resource.RLIMIT_DATA), memory_budget(None)
     most = most if soft == resource.RLIM_INFINITY else min(soft, most)
     with contextlib.suppress(OSError, ValueError):
@@ -145,13 +147,13 @@ def load(path: Path, given: argparse.Namespace, numerics: str | None = None) -> 
     from ane_sweep import reference
 
     effects = given.effects.split(",") if given.effects and numerics is None else None
-    return reference.load(
-        path, given.function, numerics=numerics or given.numerics, effects=effects, device=given.device
-    )
+    how = numerics or given.numerics
+    model: Model = reference.load(path, given.function, numerics=how, effects=effects, device=given.device)
+    return model
 
 
 def _say_if_slow(given: argparse.Namespace) -> None:
-    """Print the expected time before a long wait, as every product is rounded separately."""
+    """Print the expected time before a long computation, if every product is rounded separately."""
     from ane_sweep.mil import effects
     from ane_sweep.placement import costs, programs
 
@@ -171,7 +173,7 @@ def describe_numerics(model: "Model") -> str:
 
 
 def read_inputs(given: list[str], features: "Mapping[str, Feature]", seed: int | None) -> dict[str, object]:
-    """Return the values of all inputs. Raises ConfigError for files that cannot be read or that belong to no input."""
+    """Return the values of all inputs. Raises ConfigError for files that cannot be read or match no input."""
     values: dict[str, object] = {}
     for text in given:
         name, _, file = text.rpartition("=")
@@ -239,7 +241,7 @@ def _print_watched(seen: "list[ObservedValue]") -> None:
 
 
 def print_drift(seen: "list[ObservedValue]", title: str) -> None:
-    """Print rows of ops with their distances, each relative to the largest magnitude of the value in the reference."""
+    """Print rows of ops with their distances, each relative to the largest magnitude of the reference value."""
     print(f"{title}:")
     rows = [
         [*("" if rate is None else f"{rate:.2e}" for rate in (item.drift, item.jump, item.own)),

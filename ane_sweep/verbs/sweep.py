@@ -34,7 +34,7 @@ def sweep(args: list[str]) -> int:
 
 
 def _swept(request: "Request", out: Path, args: list[str]) -> tuple[int, Path]:
-    """Return (exit code, the run's folder). A night returns no run: it is the last one, as it holds the lock of nights."""
+    """Return (exit code, the run's folder). A night returns no run: it is the last run, as the nightly lock excludes others."""
     from ane_sweep import engine
     from ane_sweep.store import runs
 

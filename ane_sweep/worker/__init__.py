@@ -1,1 +1,1 @@
-"""The child; torch stays in here."""
+"""The worker: the processes that do the tasks; only they import torch."""

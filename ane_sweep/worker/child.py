@@ -154,7 +154,8 @@ def use_tmp(tmp: Path) -> None:
 
 
 def attempt(task: TaskRequest) -> TaskResult:
-    """Run fault and stage and return the result, without the figures of the whole process. Never raises an Exception.
+    """Run the fault (of a crash test) and the stage, and return the result, without the figures of the whole process.
+    Never raises an Exception.
 
     The traceback of an error goes to stderr in full; the reason is one sentence.
     """
@@ -201,7 +202,7 @@ def run_stage(task: TaskRequest) -> StageResult:
 
 
 def explain_failure(error: BaseException, out: Path) -> tuple[End, str]:
-    """Return status and reason (one sentence) for an exception that left a stage, looking at all its causes."""
+    """Return (status, one sentence) for an exception that a stage raised, looking at all its causes."""
     for link in native_errors.error_chain(error):
         if native_errors.is_out_of_memory(link):
             return "out_of_memory", f"a memory allocation was refused: {describe_error(link)}"
@@ -237,7 +238,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def _to_plain_figure(figure: F, where: str, doubts: list[str]) -> F:
-    """Return a figure with plain numbers only. Raises ValueError if the result is no valid figure any more."""
+    """Return a figure with plain numbers only. Raises ValueError if it is then no longer valid."""
     values = msgspec.to_builtins(figure, enc_hook=lambda value: value.tolist())
     return conversion.convert(to_json_value(values, where, doubts), type(figure))
 

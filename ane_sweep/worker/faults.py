@@ -1,4 +1,4 @@
-"""Faults for the crash test: failures of other people's machines, made to happen inside a real worker.
+"""Faults for the crash test: failures that occur on users' machines, produced inside a real worker.
 
     segfault         reads address 0 in native code                     -> crashed (SIGSEGV)
     hang             ignores SIGTERM and sleeps                         -> timeout
@@ -6,8 +6,8 @@
     raise            a plain Python exception                           -> failed
     corrupt_weights  the right sizes, every value a NaN                 -> failed, by the stage that reads the weights
 
-The first four need nothing but the standard library, so the worker runs them before any heavy import. The axis `fault` enters
-the task's options, which the worker alone reads.
+The first four need nothing but the standard library, so the worker runs them before any heavy import. The axis `fault`
+enters the task's options, which the worker alone reads.
 """
 
 import ctypes
@@ -57,9 +57,9 @@ NAMES = (*_EARLY, "corrupt_weights")
 
 
 def commit_fault(task: TaskRequest) -> tuple[dict[str, Any], dict[str, Path]]:
-    """Commit the fault that a crash test put among the task's options; return params and inputs for the stage.
+    """Commit the fault in the task's options, if any, and return params and inputs for the stage.
 
-    Without one they are the task's own. Raises StageError that names the known faults if the name is unknown.
+    Raises StageError that names the known faults if the name is unknown.
     """
     options = dict(task.params.get("options", {}))
     name = options.pop("fault", None)
@@ -75,7 +75,7 @@ def commit_fault(task: TaskRequest) -> tuple[dict[str, Any], dict[str, Path]]:
 def corrupt_inputs(
     name: str | None, params: dict[str, Any], inputs: dict[str, Path], tmp: Path
 ) -> tuple[dict[str, Any], dict[str, Path]]:
-    """Return params and inputs with corrupted weights under fault=corrupt_weights, and unchanged otherwise.
+    """Return params and inputs, with corrupted weights under fault=corrupt_weights.
 
     Random weights are first drawn and saved as a checkpoint; the stage then reads that folder.
     Raises StageError for a stage that reads no weights.

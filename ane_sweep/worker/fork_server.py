@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
 
 def _freeze() -> None:
-    """End OpenBLAS' threads, and keep the loaded modules out of the children's garbage collection."""
+    """End OpenBLAS' threads, and exclude the loaded modules from the children's garbage collection."""
     if (first := os.fork()) == 0:
         os._exit(0)
     os.waitpid(first, 0)
@@ -83,7 +83,8 @@ def _send(channel: socket.socket, answer: Answer) -> None:
 def _reap_worker(pid: int) -> Answer:
     """Reap a worker and end the processes that it has detached.
 
-    A running worker keeps its own descendants below it, so every other child of the server is a dead worker's.
+    A running worker stays the parent of its own descendants, so every other child of the server belonged to a dead
+    worker.
     """
     _, status, usage = os.wait4(pid, 0)
     _workers.discard(pid)

@@ -1,9 +1,9 @@
-"""An import hook that hides frameworks from coremltools whose converters are not used here.
+"""An import hook that hides from coremltools the frameworks whose converters are not used here.
 
 coremltools 9.0 imports scikit-learn, xgboost, libsvm and tensorflow if it finds them, and else switches off those
 converters alone (its flags in `_deps`). They are hidden from coremltools only, and only until it is loaded; every other
-import of them works. With scikit-learn come pandas, joblib and scipy.stats: 1.1 of 3.6 s of CPU and 100 MiB of a process
-that imports coremltools (measured, Linux).
+import of them works. With scikit-learn come pandas, joblib and scipy.stats: 1.1 of 3.6 s of CPU and 100 MiB of a
+process that imports coremltools (measured, Linux).
 """
 
 import sys

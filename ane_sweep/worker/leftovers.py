@@ -24,7 +24,7 @@ def adopt_orphans() -> None:
 
 
 def end_children(spared: Collection[int] = ()) -> None:
-    """Kill this process's children, then those that it inherits from them, until only the spared ones run."""
+    """Kill this process's children, and then the orphans that it inherits from them, until only the spared ones run."""
     deadline = time.monotonic() + _MOST_S
     while (running := _list_children() - set(spared)) and time.monotonic() < deadline:
         for pid in running:

@@ -48,7 +48,7 @@ def read_footprint(pid: int | None = None, library: ctypes.CDLL | None = None) -
 
 
 def release_freed_memory() -> None:
-    """Collect garbage (programs and traces refer to themselves) and have the C library give freed pieces back."""
+    """Collect garbage (programs and traces are cyclic) and let the C library return freed memory to the system."""
     gc.collect()
     if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)

@@ -1,4 +1,4 @@
-"""Parameters of tasks as types. A stage converts its JSON values when it starts, and so checks them."""
+"""Parameters of tasks as types. A stage converts its JSON values when it starts, which checks them."""
 
 from typing import TypeVar
 
@@ -12,11 +12,11 @@ P = TypeVar("P", bound="Params")
 
 
 class Params(msgspec.Struct, frozen=True):
-    """Base of the parameters of one stage. Fields that no stage reads stay in the JSON alone."""
+    """Base class for the parameters of one stage. Fields that no stage reads are only in the JSON."""
 
     @classmethod
     def read(cls: type[P], values: dict[str, object]) -> P:
-        """Return the parameters of a task. Raises StageError if one is missing or has another type."""
+        """Convert a task's parameters to this type. Raises StageError if one is missing or has another type."""
         try:
             return conversion.convert(values, cls)
         except msgspec.ValidationError as error:
@@ -46,7 +46,7 @@ class BuildParams(Params, frozen=True, kw_only=True):
 
 
 class ProgramParams(Params, frozen=True, kw_only=True):
-    """Parameters of every stage that calls parts of a program kind: the kind, a folder of worker/programs/."""
+    """Parameters of every stage that calls parts of a program kind; the kind is a folder of worker/programs/."""
 
     program: str = DEFAULT
 
@@ -61,14 +61,14 @@ class ConvertParams(BuildParams, frozen=True, kw_only=True):
 
 
 class HostParams(ProgramParams, frozen=True, kw_only=True):
-    """Parameters of every stage that asks Core ML: the digest of the host, and the device, local or usb."""
+    """Parameters of every stage that calls Core ML: the digest of the host, and the device, local or usb."""
 
     host: str = ""
     device: str = "local"
 
 
 class CoreMLParams(HostParams, frozen=True, kw_only=True):
-    """Parameters with which Core ML loads a program. `identity` (a digest) and `chip` are those of a connected device."""
+    """Parameters for loading a program in Core ML. `identity` (a digest) and `chip` are those of a connected device."""
 
     compute_units: str = "all"
     identity: str = ""
@@ -92,7 +92,7 @@ class SensitivityParams(Params, frozen=True):
 
 
 class Policy(Params, frozen=True):
-    """How samples are taken: counts of warm-ups and samples, and limits in seconds. `idle_s` None: the runtime's own."""
+    """The sampling policy: counts of warm-ups and samples, and limits in seconds. `idle_s` None: the runtime's default."""
 
     warmup: int
     samples: int
@@ -101,7 +101,7 @@ class Policy(Params, frozen=True):
 
 
 class CopiesParams(Params, frozen=True):
-    """How many copies of a program are loaded at once, identical or different, in which order, of which sizes."""
+    """The settings of copies: how many are loaded at once, identical or different, in which order, of which sizes."""
 
     count: int
     kind: str
@@ -110,9 +110,9 @@ class CopiesParams(Params, frozen=True):
 
 
 class RuntimeParams(Params, frozen=True, kw_only=True):
-    """Parameters of every stage that runs a program or module; the runtime reads those that it supports.
+    """Parameters of every stage that runs a program or module; a runtime reads those that it supports.
 
-    model, weights, seq_len, variant  of the module, for the runtimes of torch
+    model, weights, seq_len, variant  settings of the module, for the torch runtimes
     """
 
     runtime: str

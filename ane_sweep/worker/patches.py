@@ -1,4 +1,4 @@
-"""Changes of other packages' attributes that last as long as a context."""
+"""Temporary changes of other packages' attributes."""
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator
@@ -9,7 +9,7 @@ _INHERITED = object()
 
 @contextmanager
 def replace_attributes(changes: Iterable[tuple[object, str, object]]) -> Iterator[None]:
-    """Set each (owner, name, value) while this is open. Not thread-safe: a process converts one program at a time."""
+    """Set each (owner, name, value) inside this context. Not thread-safe: a process converts one program at a time."""
     undo = []
     try:
         for owner, name, value in changes:

@@ -4,7 +4,7 @@ from typing import Protocol
 
 
 class Var(Protocol):
-    """A value: `val` is its content if it is constant; `child_ops` read it."""
+    """A value of the program: `val` is its content if it is constant; `child_ops` are the ops that read it."""
 
     name: str
     val: object

@@ -3,7 +3,7 @@
     chunks: int | str = axis("how many programs the model is cut into", least=1, words=("auto",), shapes=("chunk",))
 
 From that and its default in conf/config.yaml follow: the check of a value and its line in --help (schema.py), the cell
-that holds it, whose labels name it and whose keys it enters (tasks.py), what a runtime has no use for, and which
+that holds it, whose labels name it and whose keys it enters (tasks.py), which runtimes ignore it, and which
 combinations are refused (checks.py). One more axis is one more field of `Cell`, or of the group that it belongs to.
 """
 
@@ -33,9 +33,10 @@ def since(target: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Only:
-    """A permitted pair: certain values of an axis need `other` to be in `among`; `why` refuses the rest, with {names} of axes.
+    """A permitted pair: certain values of one axis need the axis `other` to have a value in `among`.
 
-    when   values of the axis that declares it; (): all but its plain one
+    when   values of the declaring axis that need it; (): all but the default
+    why    the sentence that refuses any other pair; {names} stand for values of axes
     """
 
     other: str
@@ -48,15 +49,16 @@ class Only:
 class Axis:
     """The rules of one field of the cell.
 
-    key        what a value may be; None for the groups and for mappings, whose keys stand in schema.py
-    plain      the value that asks for nothing
-    enters     stages, or RUNS or LOADS, that find it in `params["options"]`, and so in their key, unless it has its default
-    shapes     stages whose params are made of it otherwise, in tasks.py
-    honoured   what a runtime must honour for it to mean anything under it
-    unhonoured the sentence that refuses it under other runtimes; "": there it is without effect, and said to be
-    only       pairs that can be had
-    refuses    what takes more than a pair: the reason, or None
-    named      whether cells are told apart by it; a policy such as latency is not
+    key        the allowed values; None for groups and mappings, whose keys are in schema.py
+    plain      the value that changes nothing
+    enters     stages (or RUNS, LOADS) that get it in `params["options"]`, and so in their key, unless it has its
+               default
+    shapes     stages whose params tasks.py computes from it in another way
+    honoured   the feature that a runtime must support for the axis to have an effect
+    unhonoured the sentence that refuses it under other runtimes; "": they run without it and warn
+    only       the permitted pairs
+    refuses    a function for rules over more than two axes: returns the reason to refuse, or None
+    named      whether its value is part of a cell's label; a policy such as latency is not
     """
 
     key: Key | None
@@ -70,7 +72,7 @@ class Axis:
     named: bool = True
 
     def refusal(self, name: str, asked: Asked) -> str | None:
-        """Return one sentence that says why its value conflicts with the others, with the way out; or None."""
+        """Return one sentence that says why the axis's value conflicts with other axes, and how to resolve it; None if it does not."""
         value = asked[name]
         if self.honoured and self.honoured not in asked["honours"]:
             return self.unhonoured.format(value=_text(value), **asked) if value != self.plain else None
@@ -105,12 +107,12 @@ def axis(
 
 
 def mapping(*, shapes: tuple[str, ...] = (), honoured: str | None = None, named: bool = True) -> Any:
-    """Return a field that has no value of its own on the command line: the name of a group's option, or a policy's keys."""
+    """Return a dataclass field for a group or a policy, whose value is a mapping: the command line sets its keys, not the field."""
     return dataclasses.field(metadata={"axis": Axis(None, shapes=shapes, honoured=honoured, named=named)})
 
 
 def declared(cls: type) -> dict[str, Axis]:
-    """Return {field: its Axis} in the order of the fields."""
+    """Return {field: its Axis} of a dataclass, in field order."""
     found = {}
     for field in fields(cls):
         if (known := field.metadata.get("axis")) is not None:
@@ -119,12 +121,12 @@ def declared(cls: type) -> dict[str, Axis]:
 
 
 def refusal(known: Mapping[str, Axis], asked: Asked) -> str | None:
-    """Return the first reason by which an axis refuses the cell, or None."""
+    """Return the first reason why an axis refuses the cell, or None."""
     return next((reason for name, one in known.items() if (reason := one.refusal(name, asked))), None)
 
 
 def _typed(key: Key, hint: object) -> Key:
-    """Return the types of `int | None` or `list[str]` as a Key has them; a float may be written without a point."""
+    """Return the Key for a type hint such as `int | None` or `list[str]`; a float may be written without a point."""
     parts = _each(hint)
     items = tuple(item for part in parts if get_origin(part) is list for each in get_args(part) for item in _each(each))
     return replace(key, types=_plain(get_origin(part) or part for part in parts), items=_plain(items))

@@ -31,7 +31,7 @@ def _cuts(asked: Asked) -> str | None:
 
 
 def span(value: int | str) -> tuple[int, int] | None:
-    """Return `4-6` as (4, 6) and `2` as (2, 2); None for any other text."""
+    """Return the range in a text: `4-6` as (4, 6), `2` as (2, 2), and None for any other text."""
     first, dash, last = str(value).partition("-")
     words = (first, last) if dash else (first, first)
     if not all(word.isascii() and word.isdecimal() and len(word) < 5 for word in words):
@@ -82,7 +82,7 @@ def _own(asked: Asked) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """The axes of cuts, which have an effect only if a model is cut."""
+    """The axes that control cuts; they have an effect only if a model is cut."""
 
     cuts: list[float | str] | None = axis(
         f"cuts of one's own in place of an even share, as [1811MB]: {cut_words.FORMS}",

@@ -67,7 +67,7 @@ def _sizes(asked: Asked) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Copies:
-    """The axes of copies; with one copy they enter no key."""
+    """The axes of copies; with one copy they are part of no key."""
 
     copies: int = axis(
         "programs loaded at once and timed in turns",

@@ -1,4 +1,4 @@
-"""The axes of a score on a task of the model's own, over a file of examples (examples.py; stages examples and evaluate)."""
+"""The axes of a score on the model's own task, over a file of examples (examples.py; stages examples and evaluate)."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -40,7 +40,7 @@ def _stride(asked: Asked) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """The axes of scoring; they enter the keys of its own stages alone."""
+    """The axes of scoring; they are part of the keys of the scoring stages alone."""
 
     score: str = _axis(
         "a task that the cell is scored on over a file: perplexity of a text; accuracy on labels; agreement with fp32 torch; "

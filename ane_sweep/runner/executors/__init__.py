@@ -13,7 +13,7 @@ from ane_sweep.store.runs import Run
 
 
 class Execute(Protocol):
-    """The function `execute` of an executor's module."""
+    """The interface of an executor's function `execute`."""
 
     def __call__(
         self,
@@ -26,18 +26,19 @@ class Execute(Protocol):
         outcomes: dict[str, Outcome] | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> dict[str, Outcome]:
-        """Run every task of the plan that is not done and return the outcome of each, by key. Raises KeyboardInterrupt.
+        """Run every remaining task of the plan and return the outcome of each, by key. Raises KeyboardInterrupt.
 
         budget     bytes of memory that all tasks on this machine may use together
-        outcomes   of tasks that are done already; new ones are added to it
-        meanwhile  work for this process while others prepare, if this machine prepares; it ends before the first timing
+        outcomes   outcomes of finished tasks; new ones are added
+        meanwhile  work for this process while others prepare, if this machine prepares; finished before the first
+                   timing
 
         No task begins after settings.budget_minutes: the rest is skipped.
         """
 
 
 def load_execute(name: str) -> Execute:
-    """Return the function that runs plans with an executor. Raises ConfigError if no such executor is declared."""
+    """Return the function that runs plans with an executor. Raises ConfigError for an unknown one."""
     EXECUTORS[name]
     execute: Execute = import_module(f"{__name__}.{name}").execute
     return execute

@@ -1,15 +1,15 @@
-"""Runs a plan on a fleet: each task is a Dask future, and a child process on some machine.
+"""The Dask executor: each task of a plan is a Dask future, and a child process on some machine of a fleet.
 
 A ready task goes to Dask at once, with its resources and its priority (`ready_queue`, `placement_rules`).
 
-timing             All processes that time a program go to one machine. They begin when everything is prepared that is to be
-                   timed there. Dask's resource TIME makes it one at a time, and that machine's lock keeps other work away.
-lost worker        Its task runs once more where it fits; lost again, it is recorded as failed. If the machine that timed a
-                   program does not come back, its timings are forgotten and taken anew on another machine like it: no record
-                   holds the figures of two machines.
-unable machine     A machine that cannot do a task, because its disk is full, say, does not get it again.
+timing             All processes that time a program go to one machine. They begin when everything to be timed there is
+                   prepared. Dask's resource TIME allows one at a time, and that machine's lock excludes other work.
+lost worker        Its task runs once more on a fitting worker; if lost again, it is recorded as failed. If the machine
+                   that timed a program does not come back, its timings are dropped and repeated on another equivalent machine: no record
+has figures of two machines.
+unable machine     A machine that cannot do a task, for example because its disk is full, does not get it again.
 lost scheduler     The sweep waits for it (executor.wait_s) and submits its tasks again (`dask_connection`).
-no fitting worker  The user is told at once; after executor.wait_s the task is recorded as failed.
+no fitting worker  A message is shown at once; after executor.wait_s the task is recorded as failed.
 """
 
 import random
@@ -50,7 +50,9 @@ T = TypeVar("T")
 
 @dataclass
 class DaskExecutor:
-    """Decides about all tasks of a sweep in one thread. Slow work runs in `pool`; its results come back through `calls`."""
+    """The executor's state. It decides about all tasks in one thread; slow work runs in `pool`, and its results come
+    back through `calls`.
+    """
 
     plan: Plan
     settings: RunSettings
@@ -95,7 +97,7 @@ class DaskExecutor:
     # From a ready task to its outcome
 
     def _look_up(self, key: str) -> None:
-        """Find out whether a ready task has an outcome already; submit it if not."""
+        """Find out whether a ready task has an outcome already, and submit it if not."""
         task = self.plan.tasks[key]
         self.lookups[key] += 1
         work = partial(self.collector.resolve_without_fleet, task, self.connection.dead)
@@ -185,7 +187,7 @@ class DaskExecutor:
                 self._look_up(key)
 
     def _move_program(self, task: Task, why: str) -> bool:
-        """Have another machine like it time a task's program anew. Return False if no other fits."""
+        """Let another equivalent machine time a task's program again. Return False if no other fits."""
         if (to := self.rules.find_substitute(task, self.connection.workers)) is None:
             return False
         self.display.say(f"{why}: {to}, which is like it, times its programs anew")
@@ -227,7 +229,7 @@ class DaskExecutor:
             raise Interrupted("the sweep is being stopped")
 
     def _check_fit(self, attempt: Attempt) -> None:
-        """Tell the user about a task that no worker fits; after executor.wait_s move it or record it as failed."""
+        """Tell the user about a task that fits no worker; after executor.wait_s move it or record it as failed."""
         task, wait_s = attempt.task, self.connection.wait_s
         if attempt.resources is not None and self.connection.has_fitting_worker(attempt.resources):
             attempt.unfit_since = None

@@ -1,4 +1,4 @@
-"""Runs a plan on this machine: preparation side by side in slots, then timing, one process at a time."""
+"""The local executor: preparation in parallel slots, then timing, one process at a time."""
 
 import os
 import threading
@@ -32,7 +32,7 @@ def execute(
     outcomes: dict[str, Outcome] | None = None,
     meanwhile: Callable[[], None] | None = None,
 ) -> dict[str, Outcome]:
-    """Run a plan on this machine (see `Execute`). Of a time budget, preparation may use 70 %."""
+    """Run a plan on this machine (see `Execute`). Preparation may use 70 % of a time budget."""
     slots, minutes, began = settings.lanes, settings.budget_minutes, time.monotonic()
     runner = TaskRunner(
         plan, run, store, display, budget,

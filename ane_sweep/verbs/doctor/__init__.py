@@ -20,7 +20,7 @@ WIDTH = 140
 
 
 def doctor(args: list[str], world: World | None = None) -> int:
-    """Run every probe and print what they found; --json for scripts. out=PATH and uri=URI as a sweep would get them.
+    """Run every probe and print the findings; --json for scripts. out=PATH and uri=URI are as in a sweep.
 
     Exit code 0 when this host can run sweeps (its `needed` probes all say yes), else 1. Raises ConfigError for a wrong word.
     """

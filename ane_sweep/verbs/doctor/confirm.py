@@ -36,14 +36,14 @@ def confirm(records: Sequence[Record], *, as_json: bool = False) -> int:
 
 
 def check(records: Sequence[Record]) -> list[tuple[str, str, str]]:
-    """Return (assumption, state, what the records show) for each assumption about Core ML."""
+    """Return (assumption, state, evidence in the records) for each assumption about Core ML."""
     mine = [r for r in records if traits(r.cell.get("runtime")).coreml or traits(r.realised.get("runtime")).coreml]
     found = [(what, *judge(mine)) for what, judge in CHECKS.items()]
     return [*found, ("PyTorch runs on the GPU", *_check_mps(records))]
 
 
 def _check_stage(name: str) -> Judge:
-    """Return the check that a stage ended well wherever it ran."""
+    """Return the check that a stage ended well in every record that has it."""
 
     def judge(records: Sequence[Record]) -> Answer:
         ended = [stage for record in records for stage in record.stages if stage.stage == name]
@@ -65,7 +65,7 @@ def _check_plans(records: Sequence[Record]) -> Answer:
 
 
 def _check_order(first: str, second: str, slack: float = 1.0) -> Judge:
-    """Return the check that metric `first` is at most `slack` times `second`, in the median over records that have both."""
+    """Return the check that metric `first` is at most `slack` times `second`, as a median over records with both."""
 
     def judge(records: Sequence[Record]) -> Answer:
         pairs = [(record.value(first), record.value(second)) for record in records]
@@ -79,7 +79,7 @@ def _check_order(first: str, second: str, slack: float = 1.0) -> Judge:
 
 
 def _check_accuracy(records: Sequence[Record]) -> Answer:
-    """Check that fp32 and fp16 programs come near torch, unlike those with a wrong input name or layout."""
+    """Check that fp32 and fp16 programs are close to torch, as a wrong input name or layout would show."""
     values = [value for record in records if (value := worst_psnr(record)) is not None]
     if not values:
         return NOT_SEEN, "nothing was scored"
@@ -87,7 +87,7 @@ def _check_accuracy(records: Sequence[Record]) -> Answer:
 
 
 def _check_source(name: str) -> Judge:
-    """Return the check that a source of evidence gave a figure; a reason in its place contradicts nothing."""
+    """Return the check that a source of evidence gave a figure; a reason for its absence is no contradiction."""
 
     def judge(records: Sequence[Record]) -> Answer:
         told = [text for r in records if (text := (r.realised.get("evidence") or {}).get(name))]
@@ -113,7 +113,7 @@ def _check_range(metric: str, low: float, high: float, unit: str) -> Judge:
 
 
 def _check_units(units: str, wanted: str) -> Judge:
-    """Return the check that cells ran on the unit that they request. Another unit is a finding about the program, not our code."""
+    """Return the check that cells ran on the requested unit. Another unit is an observation about the program, not an error of ours."""
 
     def judge(records: Sequence[Record]) -> Answer:
         asked = [r for r in records if r.cell.get("compute_units") == units and r.realised.get("verdict")]

@@ -1,4 +1,4 @@
-"""The probes of the doctor, in the order of its table. Each reads the world and returns one Finding; none raises."""
+"""The probes of the doctor, in the order of its table. Each examines the world and returns one Finding; none raises."""
 
 import os
 import platform
@@ -20,7 +20,7 @@ _STORE_REMEDY = "address, credentials (docs/fleet.md) and room; a sweep goes on 
 
 @dataclass
 class Finding:
-    """The result of a probe. `can`: True if the ability is there; `needed`: no sweep runs without it."""
+    """The result of a probe. `can`: the ability exists; `needed`: no sweep can run without it."""
 
     probe: str
     can: bool
@@ -51,7 +51,7 @@ def python(world: World) -> Answer:
 
 @probe("architecture", needed=True)
 def architecture(world: World) -> Answer:
-    """Check that Python is native: one that Rosetta translates, or one for Intel, sees no Neural Engine."""
+    """Check that Python is native: under Rosetta, or built for Intel, it cannot use the Neural Engine."""
     if world.system != "darwin":
         return True, f"{world.system} {world.machine}", ""
     translated = world.translated()
@@ -73,7 +73,7 @@ def packages(world: World) -> Answer:
 
 @probe("conversion", needed=True)
 def conversion(world: World) -> Answer:
-    """Check that coremltools can write weights: a pure-Python build cannot (coremltools#2448)."""
+    """Check that coremltools can write weights: its pure-Python build cannot (coremltools#2448)."""
     remedy = "coremltools from PyPI: it has wheels for macOS and for Linux on x86-64"
     try:
         can = bool(world.child("coreml")["storage"])

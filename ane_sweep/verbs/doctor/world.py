@@ -1,4 +1,4 @@
-"""The machine as the probes see it: the doctor touches it only here, so that a test can stand in for any machine."""
+"""The machine as the probes see it: the doctor accesses it only here, so that tests can simulate any machine."""
 
 import json
 import os
@@ -27,7 +27,7 @@ CHILD_S = 120.0
 
 @dataclass
 class World:
-    """This machine. `out`: the folder of outputs; `uri`: the tracker, None for sqlite beneath `out`."""
+    """This machine. `out`: the folder of outputs; `uri`: the tracker, None for sqlite in `out`."""
 
     out: Path
     uri: str | None = None
@@ -51,11 +51,11 @@ class World:
             return None
 
     def ask(self, *command: str, timeout_s: float = 10.0) -> tools.Answer | None:
-        """Return a system tool's answer, or None if it gave no answer."""
+        """Return a system tool's answer, or None if there was none."""
         return tools.ask(*command, timeout_s=timeout_s)
 
     def child(self, what: str) -> dict[str, Any]:
-        """Return the findings of runtimes/_probe.py, run once in its own process. Raises RuntimeError with a sentence."""
+        """Return the findings of runtimes/_probe.py, run once in a separate process. Raises RuntimeError with a sentence."""
         with self._asking:
             if what not in self._asked:
                 self._asked[what] = _run_probe(what)
@@ -65,7 +65,7 @@ class World:
         return found
 
     def listen(self, command: list[str], seconds: float) -> tuple[str | None, str]:
-        """Return (the first line that a tool printed within `seconds`, the reason if it printed no line)."""
+        """Return (the first line that a tool printed within `seconds`, the reason if it printed none)."""
         from ane_sweep.machine.listener import Listener
 
         tool = Listener(command).start()
@@ -116,7 +116,7 @@ class World:
         return usb.connected() if apple.is_mac() else []
 
     def doubts(self) -> list[str]:
-        """Return warnings about anything that would disturb timings now."""
+        """Return warnings about conditions that would disturb timings now."""
         from ane_sweep.runner import gate
 
         seen = gate.look(busy_limit=0.2)

@@ -1,9 +1,9 @@
 """`ane-sweep hwx FILE... [--task N] [--program PACKAGE] [--json]`: a compiled program of the Neural Engine, task by task
 
-What the compiler made, on any host: .hwx files, net.plist, and folders that hold them.
+It shows the compiler's output on any host: .hwx files, net.plist, and folders that contain them.
 
-Exit code 0 when every file was read and holds as many tasks as it says; 3 when one could not be decoded as a whole, or
-counts differ; 2 when one cannot be read.
+Exit code 0 if every file was read and contains as many tasks as it declares; 3 if one could not be decoded completely,
+or counts differ; 2 if one cannot be read.
 """
 
 import argparse
@@ -85,7 +85,7 @@ def _one(given: argparse.Namespace, programs: list[CompiledProgram]) -> None:
 
 
 def _compare_with_package(package: Path, programs: list[CompiledProgram]) -> dict[str, object]:
-    """Compare a package's ops, predicted for the programs' family, with the tasks of all programs."""
+    """Compare a package's ops, with predictions for the programs' family, with the tasks of all programs."""
     if not programs:
         raise ConfigError(f"--program {package}: no .hwx was read to put beside it")
     families = sorted({program.generation.name for program in programs})

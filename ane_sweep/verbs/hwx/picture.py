@@ -16,7 +16,7 @@ _STYLE = (
 
 
 def svg(program: CompiledProgram, task: TaskDescriptor) -> str:
-    """Return the picture as one self-contained SVG, without other files or scripts."""
+    """Return the picture as one self-contained SVG."""
     reads, writes = show.list_moved(task, "reads"), show.list_moved(task, "writes")
     engine = [
         f"{task.engine}: {task.operation}",

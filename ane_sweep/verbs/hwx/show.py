@@ -88,7 +88,7 @@ def _table(tasks: list[TaskDescriptor]) -> str:
 
 
 def kernel(task: TaskDescriptor) -> str:
-    """Return height, width and stride of a task's kernel, as `3x3 / 2`; "-" if the task writes none."""
+    """Return height, width and stride of a task's kernel, as `3x3 / 2`; "-" if the task has none."""
     held = task.geometry
     if "kernel_w" not in held:
         return "-"
@@ -108,7 +108,7 @@ def list_moved(task: TaskDescriptor, does: str) -> list[str]:
 
 
 def one(program: CompiledProgram, task: TaskDescriptor) -> str:
-    """Draw a task with characters, and list every register that it writes, by block."""
+    """Draw a task as text, and list every register that it writes, by block."""
     layout = program.generation.layout
     reads, writes = list_moved(task, "reads"), list_moved(task, "writes")
     wide = max(map(len, reads))
@@ -130,7 +130,7 @@ def describe_constants(task: TaskDescriptor) -> str:
 
 
 def compare(programs: list[CompiledProgram]) -> str:
-    """Return a table with a column for each program, and how each differs from the first."""
+    """Return a table with a column per program, and the differences from the first program."""
     first, columns = programs[0], [asdict(comparison.summarise_program(program)) for program in programs]
     rows = [(name.replace("_", " "), *(_format_value(name, column[name]) for column in columns)) for name in columns[0]]
     lines = [tables.aligned(rows), ""]

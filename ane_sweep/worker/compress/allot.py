@@ -1,7 +1,8 @@
 """Chooses the bits of each weight of a mixed recipe, by the error that compressing it causes.
 
-The noise of several compressed weights is taken as the sum of theirs: each is measured with all others uncompressed. The
-curve in the same file (sensitivity.py writes both) was measured with all of them compressed, and shows how far that holds.
+The noise of several compressed weights is estimated as the sum of single noises, each measured with all others
+uncompressed. The curve in the same file (sensitivity.py writes both) was measured with all of them compressed, and
+shows how good this estimate is.
 """
 
 import json
@@ -52,10 +53,10 @@ def choose_bits(measured: Path | None, recipe: Mapping[str, Any]) -> Bits:
 
 
 def allot_bits(weights: Mapping[str, WeightNoise], average: float) -> Bits:
-    """Return bits with little noise whose average over all numbers is `average` at most.
+    """Return bits for each weight with little noise and an average over all numbers of at most `average`.
 
-    Goes from the widest down along the cheapest steps (noise per bit saved), then up again while there is room. Of
-    equal costs the first name wins.
+    The search starts at the widest bits, goes down along the cheapest steps (noise per bit saved), then up again while
+    the average allows. Of equal costs the first name wins.
     """
     noise = {name: {int(b): value for b, value in entry["noise"].items()} for name, entry in weights.items()}
     size = {name: entry["elements"] for name, entry in weights.items()}
@@ -89,6 +90,6 @@ def compute_average_bits(weights: Mapping[str, WeightNoise], bits: Bits) -> floa
 
 
 def estimate_db(weights: Mapping[str, WeightNoise], peak: float, bits: Bits) -> float:
-    """Return the PSNR in dB if the noises of the weights add up."""
+    """Return the PSNR in dB if the noises of the weights add."""
     noise = sum(entry["noise"][str(bits[name])] for name, entry in weights.items())
     return decibels(peak=peak, error=max(noise, 1e-300))

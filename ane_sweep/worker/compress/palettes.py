@@ -29,7 +29,7 @@ _VALUES = np.arange(_CODES, dtype=np.uint16).view(np.float16)
 def kmeans(numbers: np.ndarray, bits: int, ignore_zeros: bool = False, importance: np.ndarray | None = None) -> Palette:
     """Return the palette of `numbers`, any shape, fp16 or fp32, finite.
 
-    ignore_zeros   zeros are masked out elsewhere: give them no entry
+    ignore_zeros   zeros are masked out elsewhere and get no entry
     importance     weights of the numbers' errors, of a shape that broadcasts to that of `numbers`
     """
     codes = to_codes(numbers)
@@ -56,7 +56,8 @@ def _count_codes(codes: np.ndarray) -> np.ndarray:
 def round_to_palettes(numbers: np.ndarray, widths: Iterable[int]) -> dict[int, np.ndarray]:
     """Return for each width the palette values of all 65,536 fp16 numbers, in the weight's dtype.
 
-    The palettes are those of `kmeans`, and `to_codes` gives the indices. The numbers are counted and sorted once.
+    The palettes are those of `kmeans`; `to_codes` returns indices into the result. The numbers are counted and sorted
+    once.
     """
     distinct = _find_distinct(_count_codes(to_codes(numbers)))
     found = {bits: _make_palette(*distinct, bits, numbers.dtype) for bits in widths}
@@ -64,7 +65,7 @@ def round_to_palettes(numbers: np.ndarray, widths: Iterable[int]) -> dict[int, n
 
 
 def to_codes(numbers: np.ndarray) -> np.ndarray:
-    """Return the bits of each number as fp16: uint16, flat."""
+    """Return the fp16 bits of each number: uint16, flat."""
     return np.ascontiguousarray(numbers, dtype=np.float16).reshape(-1).view(np.uint16)
 
 
@@ -76,7 +77,7 @@ def _find_distinct(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 def _make_palette(present: np.ndarray, values: np.ndarray, weights: np.ndarray, bits: int, dtype: np.dtype) -> Palette:
-    """Return the table, and the index of every fp16 number."""
+    """Return the palette: its table, and the index into it for every fp16 number."""
     centres = _polish_centres(values, weights, _find_centres(values, weights, 1 << bits))
     table = np.zeros(1 << bits, dtype)
     table[: len(centres)] = centres
@@ -108,7 +109,7 @@ def _merge_points(values: np.ndarray, weights: np.ndarray, most: int) -> tuple[n
 
 
 def _solve_exactly(points: np.ndarray, mass: np.ndarray, count: int) -> np.ndarray:
-    """Return the optimal centres of sorted weighted points, by coremltools' C code without its lists (they hold the GIL)."""
+    """Return the optimal centres of sorted weighted points, by coremltools' C code. Its Python wrapper would hold the GIL."""
     from coremltools._deps.kmeans1d import core
 
     points, mass = np.ascontiguousarray(points, np.float64), np.ascontiguousarray(mass, np.float64)
@@ -127,7 +128,7 @@ def _solve_exactly(points: np.ndarray, mass: np.ndarray, count: int) -> np.ndarr
 
 
 def _polish_centres(values: np.ndarray, weights: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """Improve the centres by Lloyd's steps over all values, which undoes the loss of merging."""
+    """Improve the centres by Lloyd's steps over all values, as `_merge_points` has lost some accuracy."""
     for _ in range(_POLISH if len(values) > len(centres) else 0):
         owner = _find_nearest(values, centres)
         mass = np.bincount(owner, weights, len(centres))
@@ -141,7 +142,8 @@ def _find_nearest(values: np.ndarray, centres: np.ndarray) -> np.ndarray:
 
 
 class Palettes:
-    """Lookup-table functions for coremltools whose tables are computed ahead on all cores, at most `most` numbers ahead.
+    """Lookup-table functions for coremltools whose tables are computed on all cores in advance, for at most `most`
+    numbers.
 
     A request for another group than the next announced one is computed at once: slower, with the same result.
     """

@@ -30,7 +30,7 @@ PRUNED, TABLE = "_sparsified", "_palettized"  # what coremltools adds to the nam
 
 
 class Compression(AbstractGraphPass):
-    """A complete recipe as one pass. It sets `resolved`, `palettes` and `numbers`."""
+    """A pass that applies a complete recipe. It sets `resolved`, `palettes` and `numbers`."""
 
     def __init__(self, recipe: recipes.Recipe, bits: dict[str, int] | None = None, keep: Keep = lambda array: array):
         self.recipe, self.bits, self.keep = recipe, bits, keep
@@ -70,7 +70,7 @@ class Compression(AbstractGraphPass):
     def _groups(
         self, chosen: list[tuple[Weight, recipes.Recipe]], scales: dict[str, np.ndarray], prog: PymilProgram
     ) -> Iterator[Group]:
-        """Return the groups for which coremltools will request a table, in its order; errors weigh as their scales do."""
+        """Return the groups for which coremltools will request a table, in its order, with weights for their errors."""
         now = _index_ops(prog)
         for weight, setting in chosen:
             if setting["mode"] == "kmeans":
@@ -88,7 +88,7 @@ class Compression(AbstractGraphPass):
 class Prune(official.prune_weights):
     """Pruning by magnitude with the exact order statistic as threshold.
 
-    coremltools 9.0 takes numpy's percentile of fp16 numbers, whose positions overflow beyond 65,504 of them: larger fp16
+    coremltools 9.0 uses numpy's percentile of fp16 numbers, whose positions overflow beyond 65,504 numbers: larger fp16
     weights then stay dense or lose an arbitrary part.
     """
 
@@ -109,8 +109,8 @@ def _index_ops(prog: PymilProgram) -> dict[str, Any]:
 def _divide_by_scales(weights: list[Weight], prog: PymilProgram, keep: Keep) -> dict[str, np.ndarray]:
     """Divide each weight by the largest magnitude of its output channel; return the scales by name.
 
-    coremltools' own enable_per_channel_scale takes them along the input channels instead (its documentation says
-    output), which with grouped tables needs a table for each pair of group and input: more bytes than fp16.
+    coremltools' own enable_per_channel_scale scales input channels instead (its documentation says output), which with
+    grouped tables needs a table for each pair of group and input: more bytes than fp16.
     """
     found, ops = {}, _index_ops(prog)
     for weight in weights:
@@ -123,7 +123,7 @@ def _divide_by_scales(weights: list[Weight], prog: PymilProgram, keep: Keep) -> 
 
 
 def _multiply_back(scales: dict[str, np.ndarray], prog: PymilProgram) -> None:
-    """Multiply by the scales again after each table.
+    """Add ops that multiply by the scales again after each table.
 
     For targets before iOS26 coremltools then swaps table and scales, which takes a table per channel.
     """
@@ -165,7 +165,7 @@ def _run_pass(kind: Any, configs: dict[str, object], prog: PymilProgram, *, join
 
 
 def apply(model: MLModel, recipe: recipes.Recipe, bits: dict[str, int] | None = None) -> tuple[MLModel, Compression]:
-    """Return the compressed model and the applied pass. Raises ValueError if coremltools finds the target too old."""
+    """Return the compressed model and the applied pass. Raises ValueError if coremltools refuses the target as too old."""
     with streaming.stream_weights() as scratch:
         compression = Compression(recipe, bits, scratch.keep)
         return _apply_graph_pass(model, compression, skip_model_load=True), compression

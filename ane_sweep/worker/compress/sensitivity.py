@@ -34,7 +34,7 @@ Values = dict[str, np.ndarray]
 
 
 class Sensitivity(TypedDict):
-    """The content of sensitivity.json. `peak`: the largest magnitude of the outputs; `inputs`: how many were used."""
+    """The content of sensitivity.json. `peak`: the largest magnitude of the outputs; `inputs`: the number of inputs used."""
 
     candidates: list[int]
     inputs: int
@@ -61,12 +61,12 @@ class SensitivityProbe:
             self.sizes.add(name, reference=value, candidate=value)
 
     def in_order(self, names: list[str]) -> list[str]:
-        """Sort weights by the place where the program reads them first."""
+        """Sort weights by the place where the program first reads them."""
         first = {name: op.index for op in reversed(self.model.program.ops) for name in op.reads}
         return sorted(names, key=lambda name: first[self.value_of[name]])
 
     def closeness(self, values: Values) -> psnr.Outputs:
-        """Compare outputs with `values` in place of the weights of those names; the cosines of the result are unset."""
+        """Compare the outputs of the program with other `values` for the weights of those names; the result's cosines are unset."""
         bound = {self.value_of[name]: value for name, value in values.items()}
         changed, first = plan.rebind_constants(self.plan, self.model.program, self.known, bound)
         self._go_to(first)
@@ -86,14 +86,14 @@ class SensitivityProbe:
         return found
 
     def _go_to(self, step: int) -> None:
-        """Advance the runs of the unchanged program to a step, from their present step or from the start."""
+        """Advance the runs of the unchanged program to a step, or start them again if they are past it."""
         if step < self.reached:
             self.reached, self.tables = 0, [self.plan.begin(feed) for feed in self.feeds]
         list(self.pool.map(lambda table: self.plan.advance(table, self.reached, step), self.tables))
         self.reached = step
 
     def _outputs(self, changed: ExecutionPlan, index: int) -> Values:
-        """Finish a run with other constants; return the positions that hold text, as stage `score` compares them."""
+        """Finish a run with other constants and return the outputs at text positions, as stage `score` compares them."""
         valid = self.valid[index]
         table = [value if constant is None else constant for constant, value in zip(changed.start, self.tables[index])]
         changed.advance(table, self.reached, len(changed.steps))
@@ -118,7 +118,7 @@ def measure(path: Path, feeds: list[Values], valid: np.ndarray, params: Sensitiv
     tables = dict(zip(names, probe.pool.map(lambda name: round_to_palettes(known[name], candidates), names)))
 
     def closeness(bits: dict[str, int]) -> psnr.Outputs:
-        """Compare with each weight under the table of its width."""
+        """Compare outputs when each weight has its palette of the given width."""
         values = {
             name: tables[name][width][to_codes(known[name])].reshape(known[name].shape) for name, width in bits.items()
         }

@@ -17,7 +17,7 @@ class Weight:
     """A constant of two or more dimensions that ops read.
 
     readers   names and types of the ops that read it
-    inputs, outputs   its axes of input and output channels; None where its readers disagree
+    inputs, outputs   its axes of input and output channels; None if its readers disagree
     """
 
     name: str
@@ -36,8 +36,8 @@ class Resolved:
     """The settings of all weights by name.
 
     adapted   the changes to settings that a weight's shape does not allow
-    left      the reasons why weights stay uncompressed
-    doubts    sentences on overrides that change nothing
+    left      name -> reason why the weight stays uncompressed
+    doubts    warnings about overrides that change nothing
     """
 
     settings: dict[str, recipes.Recipe]
@@ -64,7 +64,7 @@ def list_weights(program: PymilProgram) -> list[Weight]:
 
 
 def resolve(weights: list[Weight], recipe: recipes.Recipe, bits: dict[str, int] | None = None) -> Resolved:
-    """Return the setting of each weight. `bits`: those of a mixed recipe by name."""
+    """Return the setting of each weight. `bits`: name -> bits, for a mixed recipe."""
     done = Resolved({}, {}, {}, _find_unmatched(weights, recipe))
     for weight in weights:
         own = [override for override in recipe["overrides"] if weight.matches(override["match"])]
@@ -119,7 +119,7 @@ def _explain_exclusion(weight: Weight, recipe: recipes.Recipe, least: int) -> st
 
 
 def _fit(weight: Weight, setting: recipes.Recipe) -> tuple[recipes.Recipe, str | None]:
-    """Return the setting as this weight's shape allows it, and the changes.
+    """Return the setting adapted to this weight's shape, and a description of the changes or None.
 
     coremltools itself would leave such a weight uncompressed, and with per_channel_scale even damaged (it divides in
     place before it checks).

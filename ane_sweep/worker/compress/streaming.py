@@ -31,7 +31,7 @@ _DTYPES = {"fp16": np.float16, "fp32": np.float32}
 
 
 class Scratch:
-    """A file in which arrays wait, and the files that weights are read from."""
+    """A scratch file for arrays that wait to be written, and the files that weights are read from."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the last view into it)
@@ -60,7 +60,7 @@ class Scratch:
         return self._sources[path].payload(offset).view(dtype).reshape(shape)
 
     def give_back(self) -> None:
-        """Release the pages that reading has brought in; their content is still in the files."""
+        """Release the memory pages that reading has loaded; their content is still in the files."""
         for held in (*self._maps, *(getattr(source.bytes, "_mmap") for source in self._sources.values())):  # noqa: B009
             if hasattr(mmap, "MADV_DONTNEED"):
                 held.madvise(mmap.MADV_DONTNEED)
@@ -137,7 +137,7 @@ def _make_slabs(original: Callable[..., Parameters | None], scratch: Scratch) ->
     def compute_qparams_by_dtype(
         weight: np.ndarray, dtype: object, mode: str, block_sizes: list[int]
     ) -> Parameters | None:
-        """Return numbers, scales, and offsets or None, computed in slabs that cut no block."""
+        """Return (numbers, scales, offsets or None), computed in slabs that cut no block."""
         axis = next((axis for axis, size in enumerate(block_sizes) if size > 0), None)
         if axis is None or weight.shape[axis] % block_sizes[axis] or weight.size <= SLAB_NUMBERS:
             return original(weight, dtype, mode, block_sizes)

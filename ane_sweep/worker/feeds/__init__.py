@@ -1,1 +1,1 @@
-"""Inputs that models are fed with, their outputs, and how far two sets of outputs agree."""
+"""The inputs of models, their outputs, and the agreement of two sets of outputs."""

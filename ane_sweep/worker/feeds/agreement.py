@@ -1,6 +1,7 @@
-"""Figures of how far a model's outputs agree with the reference (PSNR: stats/psnr.py). numpy only; sums in float64.
+"""Figures of the agreement of a model's outputs with the reference (PSNR: stats/psnr.py). numpy only; sums in float64.
 
-Arguments are keywords: probabilities are taken from `reference`, and swapping the two changes the figure."""
+Arguments are keywords: probabilities are taken from `reference`, and swapping the two changes the figure.
+"""
 
 import numpy as np
 
@@ -39,7 +40,7 @@ def same_top1(*, reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
 
 
 def same_among(count: int, *, reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
-    """Return the share of the `count` largest classes that both have, of each row of (rows, classes) -> (rows,), 0 to 1."""
+    """Return, for each row of (rows, classes), the share of the `count` largest classes that both have -> (rows,), 0 to 1."""
     count = min(count, reference.shape[-1])
     first, second = (np.argpartition(-logits, count - 1, axis=-1)[:, :count] for logits in (reference, candidate))
     shares: np.ndarray = (first[:, :, None] == second[:, None, :]).any(-1).mean(-1)

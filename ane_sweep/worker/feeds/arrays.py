@@ -1,4 +1,4 @@
-"""Stacks of arrays in .npz files, written and read one input at a time: a language model's logits never pile up."""
+"""Stacks of arrays in .npz files, written and read one input at a time, as a language model's logits need much memory."""
 
 import struct
 import zipfile
@@ -84,7 +84,7 @@ class Inputs:
 
 
 def to_array(value: object) -> np.ndarray | None:
-    """Return an output as numbers (an image's levels, probabilities in the order of their labels), or None for a text."""
+    """Return an output as numbers (pixel levels, probabilities in the order of their labels), or None for a text."""
     if isinstance(value, dict):
         return np.array([value[key] for key in sorted(value, key=str)], np.float32)
     array = np.asarray(value)
@@ -94,7 +94,7 @@ def to_array(value: object) -> np.ndarray | None:
 
 
 def pad_rows(array: np.ndarray, rows: int) -> np.ndarray:
-    """Pad an array with rows of zeros: a suppression of boxes leaves a varying number of rows."""
+    """Pad an array with rows of zeros, as non-maximum suppression returns a varying number of rows."""
     if not array.ndim or len(array) >= rows:
         return array
     return np.concatenate([array, np.zeros((rows - len(array), *array.shape[1:]), array.dtype)])
@@ -106,7 +106,7 @@ def list_further_shapes(reference: Path) -> list[str]:
 
 
 def map_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Map all arrays of an .npz as `map_array` does."""
+    """Map all arrays of an .npz file by name, each like `map_array`."""
     return {name: map_array(path, name) for name in list_names(path)}
 
 

@@ -71,7 +71,7 @@ def write_reference(
 def _describe_drawn_weights(
     params: dict[str, object], inputs: dict[str, Path], module: own.OwnModule
 ) -> dict[str, str]:
-    """Return the record's note on weights that the module's code drew at random; empty if the code reads all of them."""
+    """Return the record's note on weights that the module's code drew at random, or {} if the code reads all of them."""
     all_of_them = sum(1 for _ in module.inner.parameters())
     if not (names := own.find_drawn_weights(params, inputs, module)):
         return {}
@@ -80,7 +80,7 @@ def _describe_drawn_weights(
 
 
 def _draw_rows(module: Given, point: tuple[tuple[int, ...], ...], seed: int, count: int, first: bool) -> list[Arrays]:
-    """Return seeded inputs; with `first`, the first of them is the example that the module was tried with."""
+    """Return seeded inputs; with `first`, one of them is the example that the module was first run with."""
     names = [port.name for port in module.ports.inputs]
     rows = [dict(zip(names, own.draw_inputs(module.taken, point, seed * 1000 + number))) for number in range(count)]
     if first and rows:

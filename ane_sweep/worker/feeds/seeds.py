@@ -1,6 +1,7 @@
-"""Seeded inputs of a model that takes no text, in the range that its processor gives.
+"""Seeded inputs of a model that takes no text, in the range of its processor's output.
 
-They depict nothing: a figure of closeness on them holds for the program, not for photographs."""
+They show no real picture or sound: their PSNR judges the program, not its use on photographs.
+"""
 
 import numpy as np
 

@@ -1,13 +1,13 @@
-"""Conversion whose cost does not grow with depth: a few blocks are converted, and the program is grown from them.
+"""Conversion whose cost does not grow with depth: it converts a few blocks, and builds the whole program from them.
 
-growing    the way from a module to its grown package           calls     finds the lists that repeat, by a run's calls
+growing    converts a module to its grown package           calls     finds repeating lists by the calls of a run
 repeats    lists of blocks, and a module with fewer of them     program   an ML Program as sequences of items
-sequence   how a sequence of items continues                    frontend  attaches recipes while coremltools converts
+sequence   extrapolates a sequence of items                    frontend  attaches recipes while coremltools converts
 recipes    constants that remember their source weights         proof     shows that blocks decide only their constants
 weights    streams the module's weights into weight.bin         reading   refuses Python code that reads numbers
 
-A grown package equals, byte for byte, the package that a conversion of all blocks writes. If this cannot be proven, Unlike is
-raised before `package` is written, and the caller converts all blocks. Nothing heavy is imported here.
+A grown package equals, byte for byte, the package that a conversion of all blocks writes. If this cannot be proven,
+Unlike is raised before `package` is written, and the caller converts all blocks. Nothing heavy is imported here.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ ALWAYS = "always"  # also where it does not pay, from as few blocks as will do: 
 
 @dataclass(frozen=True)
 class Converted:
-    """The result of a conversion: the package, its program, and counts of its ops and numbers."""
+    """The result of a conversion: the package, its program, and the counts of its ops and numbers."""
 
     package: Path
     program: PymilProgram
@@ -33,6 +33,6 @@ class Converted:
 
 
 def refuse_numbers(patterns: list[str]) -> None:
-    """Raise Unlike if a pattern of op names may match one block only: it has a digit, or a wildcard for one."""
+    """Raise Unlike if a pattern of op names may match single blocks: it has a digit, or a wildcard that can match one."""
     if found := [one for one in patterns if any(c.isdigit() or c in "?[" for c in one)]:
         raise Unlike(f"fp32_ops={found[0]} may name an op of one block alone")

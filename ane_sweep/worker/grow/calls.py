@@ -31,7 +31,7 @@ Look = Callable[..., list[Item]]  # returns the calls of the module in its prese
 
 
 def find_repeats(module: nn.Module, examples: Examples, trial: GrowthTrial) -> list[Repeat]:
-    """Return the lists that repeat and save time. Raises Unlike if there are none, or the module needs numbers to run."""
+    """Return the repeating lists that save time. Raises Unlike if there are none, or the module needs numbers to run."""
 
     def look(on_meta: bool, it: str = "it") -> list[Item]:
         return list_calls(module, examples(), it, on_meta)
@@ -66,7 +66,7 @@ def _choose_repeats(module: nn.Module, look: Look, trial: GrowthTrial, candidate
 
 
 def _find_period(module: nn.Module, look: Look, one: Repeat, whole: list[Item]) -> Repeat:
-    """Return the list with the period after which its blocks repeat. Raises Unlike."""
+    """Return the list with its period, the number of blocks after which they repeat. Raises Unlike if no list repeats."""
     why = Unlike("they are too few to tell")
     for period in range(1, MOST_PERIOD + 1):
         tried = replace(one, period=period)
@@ -99,7 +99,7 @@ def _check_growth(module: nn.Module, look: Look, chosen: list[Repeat], whole: li
 
 
 def _describe_call(item: Item) -> str:
-    """Return a call as text for the user: `linear(h.0.attn.weight)`."""
+    """Return a call as text for the user, e.g. `linear(h.0.attn.weight)`."""
     what = item.token[0] if isinstance(item.token, tuple) else item.token
     return f"{str(what).removeprefix('aten.').partition('.')[0]}({', '.join(item.names)})"
 
@@ -152,14 +152,14 @@ def _explain_failure(error: BaseException, it: str) -> Unlike:
 
 
 def _empty_input(value: Tensor, device: torch.device) -> Tensor:
-    """Return an empty tensor of the same shape; a single whole number keeps its value, as it is a position in a window."""
+    """Return an empty tensor of the same shape; a single integer keeps its value, as it is a position in a window."""
     if value.numel() == 1 and not value.dtype.is_floating_point:
         return torch.tensor(value.tolist(), dtype=value.dtype)
     return torch.empty(value.shape, dtype=value.dtype, device=device)
 
 
 class _CallRecorder(TorchDispatchMode):
-    """A recorder of torch calls as items. `held`: names of the module's tensors by id; `states`: names it may write to."""
+    """A recorder of torch calls as items. `held`: names of the module's tensors by id; `states`: names of those it may write."""
 
     def __init__(self, states: set[str]):
         super().__init__()
@@ -186,7 +186,7 @@ class _CallRecorder(TorchDispatchMode):
         return result
 
     def item(self, what: str, given: object, more: tuple[str, ...] = ()) -> Item:
-        """Return a call as an item: `given` are its arguments, `more` the names of those given by name."""
+        """Return a call as an item: `given` are its arguments, `more` the names of its keyword arguments."""
         texts, names, reads = [], [], []
         for value in tree_leaves(given):
             if not isinstance(value, Tensor):
@@ -202,14 +202,14 @@ class _CallRecorder(TorchDispatchMode):
         return Item((what, more, tuple(texts)), tuple(names), tuple(reads))
 
     def without_numbers(self, value: Tensor) -> Tensor:
-        """Return the tensor on the meta device, and remember the digest of its numbers for items."""
+        """Return the tensor on the meta device, and store a digest of its numbers for items."""
         empty = value.to("meta")
         self.digests[id(empty)] = self._digest(value)
         self.alive.append(empty)
         return empty
 
     def _digest(self, value: Tensor) -> str:
-        """Return a text that identifies the numbers of a tensor that the module does not hold as its own float."""
+        """Return a text that identifies the numbers of a tensor that is not one of the module's own float tensors."""
         if value.is_meta and id(value) not in self.digests:
             raise Unlike("it makes a tensor of numbers where there are none")
         if type(value) not in (Tensor, nn.Parameter):

@@ -17,7 +17,7 @@ Place = tuple[int, tuple[int, ...], tuple[int, ...]]  # address, shape, strides
 
 
 class _Known:
-    """The recipes of tensors, by their place."""
+    """The recipes of tensors, by memory address."""
 
     def __init__(self, module: torch.nn.Module):
         self.recipes: dict[Place, Origin] = {}
@@ -38,7 +38,7 @@ def _place(tensor: torch.Tensor) -> Place:
 
 @contextmanager
 def remember_tensors(module: torch.nn.Module) -> Iterator[None]:
-    """Make constants remember the names of the tensors of `module`, while this is open."""
+    """Let constants remember the names of the tensors of `module`, inside this context."""
     from coremltools.converters.mil.frontend.torch.converter import TorchConverter
     from coremltools.converters.mil.mil import Builder
     from coremltools.converters.mil.mil.passes.defs import optimize_conv
@@ -71,7 +71,7 @@ def _wrap_add_const(known: _Known, original: Function, const: Function) -> Funct
 
 
 def _wrap_torch_tensor(known: _Known, original: Callable[..., torch.Tensor]) -> Function:
-    """Return torch.tensor so that its results remember recipes, since the frontend casts constants by way of torch.
+    """Wrap torch.tensor so that its results keep recipes, since the frontend casts constants with it.
 
     torch returns the same memory if a cast changes no number.
     """
@@ -101,7 +101,7 @@ def _wrap_const(known: _Known, original: Function) -> Function:
 
 
 def _fold_by_channel(original: Function) -> Function:
-    """Return a pass, which folds norms and scales into a convolution a channel at a time, so that it keeps recipes."""
+    """Wrap a pass that folds norms and scales into a convolution, so that it computes channel by channel and keeps recipes."""
 
     def apply(self: object, program: object) -> None:
         with recipes.remember_single_numbers():

@@ -1,4 +1,4 @@
-"""The way from a module to its grown package."""
+"""The growth of a package from a conversion of a few blocks."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ Convert = Callable[[Path], Converted]
 def grow(
     module: nn.Module, examples: Callable[[], tuple[Tensor, ...]], convert: Convert, folder: Path, package: Path
 ) -> dict[str, int]:
-    """Write `package`, a conversion of all of `module`. Return the package's counts and the number of grown blocks.
+    """Write `package`, a conversion of the whole `module`. Return the package's counts and the number of grown blocks.
 
     examples  returns inputs of the module in its present, possibly shortened, state
     convert   converts the module in its present state to a package at the given path
@@ -60,7 +60,7 @@ def grow(
 
 
 def materialise_tensors(module: nn.Module) -> AbstractContextManager[None]:
-    """Return a context in which every tensor of the module holds its numbers."""
+    """Return a context in which every lazy tensor of the module is replaced by one with numbers."""
     return repeats.swap_tensors(module, lambda name, tensor: _lazy.materialise(tensor))
 
 

@@ -19,7 +19,7 @@ Place = tuple[int, int, int]  # sequence, index, output
 class Shallow:
     """A conversion of a few blocks: its package and counts, the recipes of its constants by name, and its sequences of items.
 
-    observed  recipes of the values that were read during the conversion, and of constants that lie in the program itself
+    observed  recipes of the values read during the conversion, and of constants inside the program itself
     """
 
     def __init__(self, path: Path, facts: dict[str, int], recipes: dict[str, Origin | None], observed: list[Origin]):
@@ -70,7 +70,7 @@ class Shallow:
 
 
 def _list_named(op: MIL_pb2.Operation) -> list[MIL_pb2.Argument.Binding]:
-    """Return the inputs of an op that name a value, sorted by parameter."""
+    """Return the inputs of an op that refer to a value, sorted by parameter."""
     bindings = (one for _, given in graph.in_order(op.inputs) for one in given.arguments)
     return [one for one in bindings if one.WhichOneof("binding") == "name"]
 
@@ -95,7 +95,8 @@ def _serialise_without_offsets(spec: Model_pb2.Model) -> bytes:
 
 
 class GrowthPlan:
-    """The rules by which a program grows, read from the program of few blocks and, per list, one with more blocks.
+    """The rules by which a program grows, derived from the program of few blocks and, for each list, a program with
+    more blocks.
 
     Raises Unlike if the rules do not reproduce one of the longer programs.
     """

@@ -22,7 +22,7 @@ from ane_sweep.worker.models import _lazy
 
 
 class Differing:
-    """The tensors whose numbers differ between inner blocks of the same turn, and changed numbers for each of them."""
+    """The tensors whose numbers differ between inner blocks at the same place in the period, and changed numbers for each."""
 
     def __init__(self, module: nn.Module, lists: list[Repeat]):
         self.lists = lists
@@ -31,7 +31,7 @@ class Differing:
         self.names = {name for alike in self._alike() if not self._are_equal(alike) for name in alike}
 
     def _alike(self) -> Iterator[list[str]]:
-        """Yield the names of each tensor of a block in all inner blocks of the same turn."""
+        """Yield, for each tensor of a block, its names in all inner blocks at the same place in the period."""
         for one in self.lists:
             for number in range(1, 1 + one.period):
                 start = f"{one.path}.{one.before + number}."
@@ -57,11 +57,11 @@ class Differing:
         return numbers
 
     def read_changed(self, name: str) -> np.ndarray:
-        """Return changed numbers for a tensor that differs, equal on every call, and the real numbers of any other tensor."""
+        """Return changed numbers for a tensor that differs (always the same ones), and the real numbers of any other tensor."""
         return self.change(name, self.held[name]).detach().numpy()
 
     def change(self, name: str, tensor: Tensor) -> Tensor:
-        """Return the tensor with each number scaled and moved away from zero at random; signs stay, for variances."""
+        """Return the tensor with each number scaled and moved away from zero at random; signs stay, as variances must be positive."""
         value: Tensor = _lazy.materialise(tensor)
         if name not in self.names:
             return value
@@ -86,9 +86,9 @@ def _are_same_bits(one: Tensor, other: Tensor) -> bool:
 
 
 def check_apart(observed: list[Origin], differing: Differing, longer: Repeat) -> None:
-    """Raise Unlike if a value that was read while more blocks were converted depends on two inner blocks.
+    """Raise Unlike if a value that was read during the longer conversion depends on two inner blocks at once.
 
-    Other pairs of blocks, which were not converted, could give other values.
+    Such a value was seen only for the converted blocks; other pairs of blocks could give another value.
     """
     for recipe in observed:
         names = {
@@ -115,7 +115,7 @@ def check_observed(observed: list[Origin], differing: Differing) -> None:
 
 
 def _in_other_blocks(names: list[str], differing: Differing) -> Iterator[list[str]]:
-    """Yield the names with those of inner blocks moved on by one turn, two turns and so on to the last inner block."""
+    """Yield the names shifted by one period, two periods and so on, up to the last inner block."""
     moving = [name for name in names if name in differing.names]
     found = [repeats.find_block(name, differing.lists) for name in moving]
     one = found[0][0]

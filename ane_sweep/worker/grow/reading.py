@@ -1,7 +1,8 @@
 """A check for Python code that reads a tensor's numbers during a trace, and so may act differently in other blocks.
 
-A run without numbers (calls.py) misses such code if the module first tests for numbers, or for a trace. Only the calls that
-read are patched: torch names values after variables of the calling frame, so that a dispatch mode in between would change names.
+A run without numbers (calls.py) misses such code if the module first tests for numbers, or for a trace. Only the
+reading calls are patched: torch names values after variables of the calling frame, so that a dispatch mode in between
+would change names.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,9 @@ _FUNCTIONS = ("equal", "allclose", "is_nonzero")
 
 
 def refuse_reading(trace: Callable[..., object]) -> Callable[..., object]:
-    """Return torch.jit.trace so that it raises Unlike after a run that read numbers; during the run the module could catch it."""
+    """Return torch.jit.trace wrapped to raise Unlike after a run that read numbers; an error during the run could be
+    caught by the module.
+    """
 
     def traced(*given: object, **named: object) -> object:
         found: list[str] = []
@@ -46,7 +49,7 @@ def _wrap_reader(original: Callable[..., object], name: str, found: list[str]) -
 
 
 def _holds_numbers(tensor: Tensor) -> bool:
-    """Return False for whole numbers that the trace computed from sizes alone, or that lie outside of the trace."""
+    """Return False for integers that the trace computed from sizes alone, or that are outside the trace."""
     if tensor.is_floating_point():
         return True
     native: Any = torch._C  # whose types do not name this function
@@ -65,5 +68,5 @@ def _holds_numbers(tensor: Tensor) -> bool:
 
 
 def pretend_tracing() -> AbstractContextManager[None]:
-    """Make torch report that it is tracing, while this is open."""
+    """Make torch report that it is tracing, inside this context."""
     return replace_attributes([(torch._C, "_is_tracing", lambda: True)])

@@ -26,7 +26,7 @@ _FEW = 400  # beneath this many numbers coremltools keeps what would vanish in f
 
 @dataclass(frozen=True)
 class Leaf:
-    """A tensor of the module, by name."""
+    """A tensor of the module, as part of a recipe."""
 
     name: str
 
@@ -46,7 +46,7 @@ _observed: list[list[Origin]] = []  # lists of the open `collect_recipes`, the i
 
 
 class Traced(np.ndarray):
-    """An array with the recipe of its numbers, or None after a change that is not tracked."""
+    """An array with the recipe of its numbers; an untracked change sets the recipe to None."""
 
     recipe: Origin | None
 
@@ -115,7 +115,7 @@ def _to_half(value: np.ndarray, given: tuple[object, ...], named: Mapping[str, o
 
 
 def narrow_to_half(value: np.ndarray) -> np.ndarray:
-    """Cast fp32 to fp16 like coremltools' fp16 pass: in small tensors only 0 becomes 0."""
+    """Cast fp32 to fp16 like coremltools' fp16 pass: in small tensors only an exact 0 becomes 0."""
     half = _cast_to_half(value)
     if value.size >= _FEW:
         return half
@@ -151,7 +151,7 @@ def recipe_of(value: object) -> Origin | None:
 
 @contextmanager
 def collect_recipes() -> Iterator[list[Origin]]:
-    """Collect the recipe of each value whose numbers are read, while this is open: they may decide anything."""
+    """Collect the recipe of each value whose numbers are read inside this context, as they may decide anything."""
     _observed.append([])
     try:
         yield _observed[-1]
@@ -169,7 +169,7 @@ def observe(*values: object) -> None:
 
 
 def patch_numpy() -> AbstractContextManager[None]:
-    """Make np.array, np.asarray and np.ascontiguousarray keep the recipes of Traced arrays, while this is open."""
+    """Make np.array, np.asarray and np.ascontiguousarray keep the recipes of Traced arrays, inside this context."""
 
     def keeping(original: Callable[..., object]) -> Callable[..., object]:
         def made(*given: object, **named: object) -> object:
@@ -185,7 +185,7 @@ def patch_numpy() -> AbstractContextManager[None]:
 
 @contextmanager
 def remember_single_numbers() -> Iterator[None]:
-    """Return single numbers as Traced arrays without a dimension, while this is open, for folds a channel at a time."""
+    """Return single numbers as Traced arrays of rank 0 inside this context, for folds that go channel by channel."""
     before, _channel_by_channel[0] = _channel_by_channel[0], True
     try:
         yield
@@ -238,7 +238,7 @@ def _call_and_trace(call: Callable[..., object], given: tuple[object, ...], name
 
 
 def _compares_with_itself(call: object, given: tuple[object, ...]) -> bool:
-    """Return True if both sides share a recipe: coremltools infers a constant again and compares it with itself."""
+    """Return True if both sides have the same recipe: coremltools computes a constant again and compares it with itself."""
     return call is np.not_equal and len(given) == 2 and recipe_of(given[0]) is recipe_of(given[1]) is not None
 
 
@@ -259,7 +259,7 @@ def list_leaves(recipe: object) -> list[str]:
 
 
 def shape_of(recipe: object) -> object:
-    """Return a recipe without the names of its leaves; two recipes of the same calls give equal values."""
+    """Return a recipe without the names of its leaves; recipes of equal calls then compare equal."""
     leaves = list_leaves(recipe)
 
     def shape(part: object) -> object:
@@ -278,7 +278,7 @@ def shape_of(recipe: object) -> object:
 
 
 def replay(recipe: object, tensors: Callable[[str], np.ndarray], names: list[str]) -> object:
-    """Return the value of a recipe with its leaves replaced by the tensors `names`, in the order of `list_leaves`."""
+    """Compute the value of a recipe with the tensors `names` as leaves, in the order of `list_leaves`."""
     named = dict(zip(list_leaves(recipe), names))
     held: dict[str, np.ndarray] = {}
 

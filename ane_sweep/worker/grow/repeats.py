@@ -15,7 +15,7 @@ MOST_PERIOD = 4
 
 @dataclass(frozen=True)
 class GrowthTrial:
-    """The number of pieces that the longer conversion adds: two, to compare what each of them adds."""
+    """The settings of an attempt to grow: `turns` is the number of pieces that the longer conversion adds, two, to compare them."""
 
     turns: int = 2
     always: bool = False  # True: also if it saves no time
@@ -23,7 +23,7 @@ class GrowthTrial:
 
 @dataclass(frozen=True)
 class Repeat:
-    """A run of blocks that are alike, or come in turns of `period`, among the children of the module at `path`.
+    """A run of equal blocks, or of blocks that repeat with `period`, among the children of the module at `path`.
 
     count  children in the run; `before` and `after` count the other children of that module
     """
@@ -36,7 +36,7 @@ class Repeat:
     trial: GrowthTrial = GrowthTrial()
 
     def select_blocks(self, longer: bool = False) -> list[int]:
-        """Return the numbers of the blocks that a shallow module keeps.
+        """Return the numbers of the blocks that a shortened module keeps.
 
         These are the first block, enough inner blocks for a piece to repeat, `trial.turns` more pieces if `longer`, and the last.
         """
@@ -45,11 +45,11 @@ class Repeat:
         return [*range(number - 1), self.count - 1]
 
     def count_copies(self) -> int:
-        """Return how many copies of the piece turn the kept blocks into all blocks."""
+        """Return the number of copies of the piece that extend the kept blocks to all blocks."""
         return (self.count - len(self.select_blocks())) // self.period
 
     def select_children(self, longer: bool) -> list[int]:
-        """Return the numbers of the children that the module at `path` keeps in a shallow module."""
+        """Return the numbers of the children that the module at `path` keeps when shortened."""
         end = self.before + self.count
         return [
             *range(self.before),
@@ -59,12 +59,12 @@ class Repeat:
 
 
 def name_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Return the module's parameters and buffers under each of their names."""
+    """Return the module's parameters and buffers by name, shared ones under each of their names."""
     return dict([*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)])
 
 
 def find_lists(module: nn.Module, trial: GrowthTrial, path: str = "") -> Iterator[Repeat]:
-    """Yield the outermost lists of blocks that look alike: the same class, and tensors of the same names and shapes."""
+    """Yield the outermost lists of similar blocks: the same class, and tensors of the same names and shapes."""
     for name, child in module.named_children():
         place = f"{path}.{name}" if path else name
         blocks: list[nn.Module | None] = (
@@ -79,7 +79,7 @@ def find_lists(module: nn.Module, trial: GrowthTrial, path: str = "") -> Iterato
 
 
 def _find_longest_run(blocks: list[nn.Module | None]) -> tuple[int, int]:
-    """Return (start, length) of the longest run in which each block looks like the block a fixed distance before it."""
+    """Return (start, length) of the longest run in which each block is similar to the block a fixed distance before it."""
     looks = [_describe_block(one) for one in blocks]
     best = (0, 0)
     for period in range(1, min(MOST_PERIOD, len(looks) // 2) + 1):
@@ -98,7 +98,7 @@ def _describe_block(block: nn.Module | None) -> object:
 
 
 def select_worthwhile(found: list[Repeat]) -> list[Repeat]:
-    """Return the longest lists, as many as save conversions of blocks. Raises Unlike if no choice saves any."""
+    """Return the longest lists that save conversions of blocks. Raises Unlike if none saves any."""
     for number in range(len(found), 0, -1):
         chosen = sorted(found, key=lambda one: -one.count)[:number]
         few = sum(len(one.select_blocks()) for one in chosen)
@@ -109,13 +109,13 @@ def select_worthwhile(found: list[Repeat]) -> list[Repeat]:
 
 
 def has_enough_blocks(one: Repeat) -> bool:
-    """Return True if the list has as many blocks as its longer conversion needs."""
+    """Return True if the list has enough blocks for the longer conversion."""
     return len(one.select_blocks(True)) <= one.count
 
 
 @contextmanager
 def swap_tensors(module: nn.Module, make: Callable[[str, Tensor], Tensor]) -> Iterator[None]:
-    """Replace each parameter and buffer by make(name, tensor), while this is open; shared tensors stay shared."""
+    """Replace each parameter and buffer by make(name, tensor) inside this context; shared tensors stay shared."""
     undo: list[tuple[dict[str, Tensor | None], str, Tensor]] = []
     known: dict[int, Tensor] = {}
     try:
@@ -136,9 +136,10 @@ def swap_tensors(module: nn.Module, make: Callable[[str, Tensor], Tensor]) -> It
 
 @contextmanager
 def shorten_lists(module: nn.Module, chosen: list[Repeat], longer: Repeat | None) -> Iterator[None]:
-    """Keep few blocks in each list, and more in the list `longer`, while this is open.
+    """Keep few blocks in each list, and more in the list `longer`, inside this context.
 
-    The blocks are renumbered, also in their `layer_idx`; a module with a state or port per block keeps those of these blocks.
+    The blocks are renumbered, also in their `layer_idx`; a module with states or ports per block keeps only those of
+    the kept blocks.
     """
     with restore_attributes(module):
         undo = []
@@ -162,7 +163,7 @@ def shorten_lists(module: nn.Module, chosen: list[Repeat], longer: Repeat | None
 
 @contextmanager
 def restore_attributes(module: nn.Module) -> Iterator[None]:
-    """Undo changes of the modules' attributes, such as a cached mask, at the end of this context."""
+    """Undo changes of the modules' attributes, such as a cached mask, when this context ends."""
     before = [(one, vars(one).copy()) for one in module.modules()]
     held = [value for _, attributes in before for value in attributes.values() if type(value) in (dict, list)]
     contents = [value.copy() for value in held]
@@ -178,7 +179,7 @@ def restore_attributes(module: nn.Module) -> Iterator[None]:
 
 
 def name_in_whole(name: str, chosen: list[Repeat], longer: Repeat | None) -> str:
-    """Return the name in the whole module of a tensor of the module with few blocks, or more in the list `longer`."""
+    """Return the name in the whole module of a tensor in a shortened module (with more blocks in the list `longer`)."""
     for one in chosen:
         if name.startswith(f"{one.path}."):
             number, _, rest = name.removeprefix(f"{one.path}.").partition(".")
@@ -187,11 +188,11 @@ def name_in_whole(name: str, chosen: list[Repeat], longer: Repeat | None) -> str
 
 
 def find_block(name: str, chosen: list[Repeat]) -> tuple[Repeat, int]:
-    """Return the list that a tensor of the whole module lies in, and its block's number among those that are alike."""
+    """Return the list that contains a tensor of the whole module, and the number of its block among the similar ones."""
     one = next(one for one in chosen if name.startswith(f"{one.path}."))
     return one, int(name.removeprefix(f"{one.path}.").partition(".")[0]) - one.before
 
 
 def name_in_block(name: str, one: Repeat, number: int) -> str:
-    """Return the name of the same tensor in the block of that number."""
+    """Return the name of the corresponding tensor in block `number`."""
     return f"{one.path}.{one.before + number}.{name.removeprefix(f'{one.path}.').partition('.')[2]}"

@@ -1,8 +1,8 @@
-"""The extrapolation of a longer sequence from two shorter ones: where pieces repeat, and how the numbers in names continue.
+"""The extrapolation of a longer sequence from two shorter ones: where pieces repeat, and how numbers in names continue.
 
-Two conversions of the same model with `few` and `more` blocks differ by copies of a piece, and numbers in generated names
-(`op_128`, `h_3_ln_1_weight`) are affine in the copy's index and in the count of copies. For other sequences, Unlike is raised
-and names the first difference.
+Two conversions of the same model with `few` and `more` blocks differ by copies of a piece, and numbers in generated
+names (`op_128`, `h_3_ln_1_weight`) are affine in the copy's index and in the count of copies. For other sequences,
+Unlike is raised and names the first difference.
 """
 
 import re
@@ -13,15 +13,15 @@ _NUMBER = re.compile(r"(?<![0-9])(?:0|[1-9][0-9]*)(?![0-9])")
 
 
 class Unlike(Exception):
-    """Raised when a program cannot be grown; its message is the end of a sentence with the reason."""
+    """Raised if a program cannot be grown; the message is a reason that completes a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One op, port or call.
+    """One op, port or call of a sequence.
 
-    token  identifies it apart from its names
-    names  its own name, its outputs' names and those of the weights it uses
+    token  identifies its kind and contents, without names
+    names  its own name, and the names of its outputs and weights
     reads  the sources of its inputs, each as (sequence, index, output)
     """
 
@@ -41,7 +41,7 @@ def _kind(item: Item) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class Split:
-    """A place where a sequence repeats: copies of the `length` items before `start` are put in at `start`."""
+    """A place where a sequence repeats: copies of the `length` items before `start` are inserted at `start`."""
 
     start: int
     length: int
@@ -49,7 +49,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A number of the short sequence, with its increase per copy before it and per copy in total."""
+    """A number in a name of the short sequence, with its increase per copy before this item, and per copy in total."""
 
     value: int
     by_copy: int
@@ -58,7 +58,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The lines by which the numbers in an item's names, and its reads, continue."""
+    """The lines that give an item's numbers in names, and its reads, in the grown sequence."""
 
     names: tuple[tuple[Line, ...], ...]
     reads: tuple[Line, ...]
@@ -66,7 +66,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Growth:
-    """The growth of a sequence along one list of blocks: the splits that take copies, and a rule for each item."""
+    """The growth of a sequence along one list of blocks: the splits that insert copies, and a rule for each item."""
 
     splits: tuple[Split, ...]
     rules: list[Rule]
@@ -88,7 +88,7 @@ def find_growth(few: Sequence[Item], more: Sequence[Item], copies: int) -> Growt
 
 
 class _Search:
-    """A search for pieces from the front on. `shift` is the index of the next item in the longer sequence less the short one's."""
+    """A search for pieces from front to back. `shift`: index of the next item in the longer sequence minus its index in the short one."""
 
     def __init__(self, few: Sequence[Item], more: Sequence[Item], copies: int):
         known: dict[object, int] = {}
@@ -99,7 +99,7 @@ class _Search:
         self.tries = 0
 
     def rest(self, at: int, shift: int, pieces: int) -> tuple[list[Split], list[Rule]]:
-        """Return `pieces` splits from item `at` on, and the rules of all items from there on. Raises Unlike."""
+        """Return `pieces` splits from item `at` on, and the rules of all further items. Raises Unlike."""
         if (at, shift, pieces) in self.tried:
             raise Unlike(_NO_PIECE)
         self.tried.add((at, shift, pieces))
@@ -123,7 +123,7 @@ class _Search:
         raise Unlike(_NO_PIECE)
 
     def _repeats(self, start: int, length: int) -> bool:
-        """Return True if the longer sequence has copies from `start` on of the `length` items before it."""
+        """Return True if the longer sequence continues at `start` with copies of the `length` items before it."""
         end = start + self.copies * length
         return (
             self.long[start - length] == self.long[start]
@@ -131,7 +131,7 @@ class _Search:
         )
 
     def _rules(self, first: int, start: int, length: int, shift: int) -> list[Rule]:
-        """Return the rules of the items before `start`, of which the last `length` are the piece. Raises Unlike."""
+        """Return the rules of the items before `start`, the last `length` of which are the piece. Raises Unlike."""
         found = []
         self.tries += start - first
         for index in range(first, start):
@@ -146,7 +146,7 @@ class _Search:
 
 
 def _fit_rule(item: Item, others: list[Item], copies: int) -> Rule:
-    """Return the rule by which an item of the short sequence becomes these of the long one. Raises Unlike."""
+    """Return the rule by which an item of the short sequence becomes the given items of the longer one. Raises Unlike."""
     every = (item, *others)
     names = []
     for which, name in enumerate(item.names):
@@ -161,7 +161,7 @@ def _fit_rule(item: Item, others: list[Item], copies: int) -> Rule:
 
 
 def _fit_line(few: int, first: int, *rest: int, copies: int, what: str) -> Line:
-    """Return the line through `few` in the short sequence, and `first` and `rest` in the long one. Raises Unlike."""
+    """Return the line through a number of the short sequence and its values in the longer one. Raises Unlike."""
     by_count, left = divmod(first - few, copies)
     by_copy = rest[0] - first if rest else 0
     if left or by_count < 0 or any(b - a != by_copy for a, b in zip((first, *rest), rest)):
@@ -171,7 +171,7 @@ def _fit_line(few: int, first: int, *rest: int, copies: int, what: str) -> Line:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An item of the grown sequence: the index of its source in the short sequence, and its own names and reads."""
+    """An item of the grown sequence: the index of its source in the short sequence, with its new names and reads."""
 
     index: int
     names: tuple[str, ...]
@@ -179,7 +179,7 @@ class Placed:
 
 
 def grow_sequence(few: Sequence[Item], growths: Sequence[Growth], counts: Sequence[int]) -> Iterator[Placed]:
-    """Yield the sequence with counts[i] more copies along growths[i]. Raises Unlike if two growths overlap."""
+    """Yield the sequence grown by counts[i] more copies along growths[i]. Raises Unlike if two growths overlap."""
     order = sorted((split.start, split.length, which) for which, one in enumerate(growths) for split in one.splits)
     at = 0
     for start, length, which in [*order, (len(few), 0, 0)]:

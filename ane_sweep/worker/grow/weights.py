@@ -1,6 +1,7 @@
 """The weight file of a grown program, written one constant at a time.
 
-A constant is copied from the conversion of a few blocks, or computed from its block's weights by a neighbouring block's recipe.
+A constant is copied from the conversion of few blocks, or computed from its block's weights by the recipe of a
+neighbouring block.
 """
 
 import hashlib
@@ -35,7 +36,7 @@ def grow_package(differing: Differing, plan: GrowthPlan) -> None:
 
 
 class _Streams:
-    """The sources of the constants of a grown program, and the threads that write them."""
+    """A writer of a grown program's constants in threads, with the sources of these constants."""
 
     def __init__(self, differing: Differing, plan: GrowthPlan):
         self.differing, self.plan, self.few, self.lists = differing, plan, plan.few, differing.lists
@@ -48,7 +49,7 @@ class _Streams:
         self.seen: dict[tuple[str, tuple[int, ...], bytes], str] = {}
 
     def prove(self, longer: Repeat, more: Shallow) -> None:
-        """Raise Unlike if a constant of a longer conversion differs from the one computed here from its blocks' numbers."""
+        """Raise Unlike if a constant of a longer conversion differs from the one computed here from its blocks' weights."""
         blobs = BlobFile(more.path / packages.WEIGHTS)
         written = iter(zip(more.ops, more.block.operations))
 
@@ -78,7 +79,7 @@ class _Streams:
         return spec
 
     def _weigh(self, op: MIL_pb2.Operation, placed: Placed) -> None:
-        """Reserve places for the op's constants in the file, and submit their writing to a thread."""
+        """Reserve space in the file for the op's constants, and let a thread write them."""
         for value in blob_values(op):
             reference = value.blobFileValue
             source = reference.offset
@@ -96,13 +97,15 @@ class _Streams:
         self.writer.fill(target, self.short.pieces(source) if content is own else [content])
 
     def _name_tensors(self, op: MIL_pb2.Operation, names: tuple[str, ...], longer: Repeat | None) -> list[str]:
-        """Return the names in the whole module of the tensors that a short conversion's constant was made of."""
+        """Return the names, in the whole module, of the tensors in a constant's recipe from a short conversion."""
         return [repeats.name_in_whole(name, self.lists, longer) for name in names[1 + len(op.outputs) :]]
 
     def _content(
         self, op: MIL_pb2.Operation, placed: Placed, names: list[str], own: np.ndarray, changed: bool = False
     ) -> np.ndarray:
-        """Return a constant computed from the named tensors, real or `changed`; `own`, if few blocks used the same tensors."""
+        """Return a constant computed from the named tensors (real or `changed` numbers); `own` itself if few blocks
+        used the same tensors.
+        """
         is_same = names == self._name_tensors(op, self.few.ops[placed.index].names, None)
         if is_same and not (changed and self.differing.names.intersection(names)):
             return own
@@ -116,14 +119,14 @@ class _Streams:
         return content
 
     def _read_tensor(self, name: str) -> np.ndarray:
-        """Return a tensor's numbers; equal tensors of two blocks may be one constant before they are folded into others."""
+        """Return a tensor's numbers as the conversion saw them: equal tensors of two blocks may be one constant."""
         value = self.differing.read_real(name)
         if name in self.differing.names:
             self._refuse_equal(f"tensor {value.dtype}", value.shape, value.reshape(-1), name)
         return value
 
     def _refuse_equal(self, kind: str, shape: tuple[int, ...], numbers: np.ndarray, name: str) -> None:
-        """Raise Unlike if an equal constant was written before: a conversion would merge the two."""
+        """Raise Unlike if an equal constant was written before, as a conversion would merge the two."""
         if numbers.size >= _SHARED:
             key = (kind, shape, hashlib.sha1(numbers[:_HASHED].tobytes()).digest())
             if (other := self.seen.setdefault(key, name)) != name:
@@ -131,7 +134,7 @@ class _Streams:
 
 
 def _refuse_special(name: str, made: np.ndarray, content: np.ndarray, own: np.ndarray) -> None:
-    """Raise Unlike for values for which coremltools would write another program."""
+    """Raise Unlike for values from which coremltools would write another program."""
     if not made.size:
         return
     low, high = (one.item() for one in torch.aminmax(torch.from_numpy(made)))  # numpy's of fp16 takes 25 times as long

@@ -41,14 +41,14 @@ _ACTIVATIONS: dict[str, Activation] = {
 
 
 def find_activation(name: str) -> Activation:
-    """Return the function behind Hugging Face's name of an activation. Raises ValueError that lists the known ones."""
+    """Return the function for Hugging Face's name of an activation. Raises ValueError that lists the known names."""
     if name not in _ACTIVATIONS:
         raise ValueError(f"activation {name!r} has no split_einsum form; known: {', '.join(sorted(_ACTIVATIONS))}")
     return _ACTIVATIONS[name]
 
 
 class Conv1x1(nn.Module):
-    """y = W x + b on channels: (B, C_in, 1, S) -> (B, C_out, 1, S). `weight` is (C_out, C_in), any strides."""
+    """A linear layer y = W x + b on channels: (B, C_in, 1, S) -> (B, C_out, 1, S). `weight` is (C_out, C_in), any strides."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None):
         super().__init__()
@@ -80,7 +80,7 @@ class LayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + eps) * weight over axis 1 of (B, C, 1, S), with `weight` (C,).
+    """RMS norm: x / sqrt(mean(x^2) + eps) * weight over axis 1 of (B, C, 1, S), with `weight` (C,).
 
     Written as the layer norm of (x, -x), whose mean is 0 and whose variance is the mean square: the same function,
     which coremltools folds to its `layer_norm` op. As separate ops the square overflows fp16 from 256 on.
@@ -195,7 +195,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """down(act(up(x))), or with a gate down(act(gate(x)) * up(x))."""
+    """Feed-forward: down(act(up(x))), or with a gate down(act(gate(x)) * up(x))."""
 
     def __init__(self, up: Conv1x1, down: Conv1x1, act: str, gate: Conv1x1 | None = None):
         super().__init__()
@@ -272,7 +272,7 @@ class Embedding(nn.Module):
 
 
 class Head(nn.Module):
-    """The vocabulary projection, (B, C, 1, S) -> (B, V, 1, S), in one convolution or several."""
+    """The projection to the vocabulary, (B, C, 1, S) -> (B, V, 1, S), in one convolution or several."""
 
     parts: nn.ModuleList
 
@@ -282,7 +282,7 @@ class Head(nn.Module):
         self.parts = nn.ModuleList([Conv1x1(weight, bias)])
 
     def split(self, count: int) -> None:
-        """Share the projection out to `count` convolutions of nearly equal size."""
+        """Split the projection into `count` convolutions of nearly equal size."""
         (conv,) = self.parts
         assert isinstance(conv, Conv1x1)
         weight, bias = conv.weight[:, :, 0, 0], conv.bias
@@ -304,7 +304,7 @@ class Head(nn.Module):
 class Reader:
     """A builder of layers from a state's tensors under one prefix: `Reader(state, "transformer.h.0.").conv("mlp.c_fc")`.
 
-    `transposed` for Hugging Face's Conv1D, which keeps (in, out); `rows` picks outputs.
+    `transposed` is for Hugging Face's Conv1D, which stores (in, out); `rows` selects outputs.
     A missing bias in the state gives a layer without bias.
     """
 
@@ -333,13 +333,13 @@ class Reader:
 
 
 def to_sequence(x: Tensor) -> Tensor:
-    """Return (B, C, 1, S) as (B, S, C), the layout of Hugging Face: the only transpose at the output."""
+    """Convert (B, C, 1, S) to Hugging Face's layout (B, S, C): the only transpose at the output."""
     return x.squeeze(2).transpose(1, 2)
 
 
 def pad_tokens(tokens: Tensor, more: int) -> Tensor:
-    """Return the tokens with `more` positions on the right: id 0 for ids (1,S), zeros for embeddings (1,S,C).
+    """Append `more` positions to the tokens: id 0 for ids (1,S), zeros for embeddings (1,S,C).
 
-    They are joined, not padded: coremltools turns integers that it pads into floats.
+    They are concatenated, as coremltools turns integers that it pads into floats.
     """
     return torch.cat([tokens, torch.zeros((tokens.shape[0], more, *tokens.shape[2:]), dtype=tokens.dtype)], dim=1)

@@ -23,7 +23,7 @@ def build(
 ) -> tuple[Any, Callable[..., Any]]:
     """Return the module and a function that returns its ports.
 
-    lazy   the weights are read when they are used, if the family allows it
+    lazy   the weights are read on first use, if the family allows that
 
     Raises WeightsError; StageError for a model of the user's own.
     """
@@ -78,7 +78,7 @@ class Probabilities(nn.Module):
 
 
 def class_names(arch: Mapping[str, object], count: int) -> list[str]:
-    """Return the names of the classes: those of `id2label` in config.json, and transformers' LABEL_n for the rest."""
+    """Return the names of the classes: `id2label` in config.json, and transformers' LABEL_n for missing ones."""
     known = arch.get("id2label")
     given = {str(key): str(value) for key, value in known.items()} if isinstance(known, Mapping) else {}
     return [given.get(str(index), f"LABEL_{index}") for index in range(count)]

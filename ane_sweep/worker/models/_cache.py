@@ -2,21 +2,21 @@
 
     prefill   the whole window at once: inputs and outputs are those of the program without a cache. Leaves every
               position's keys and values in the states. A prompt shorter than the window is padded on the right: decode
-              overwrites what the padding left, and until then no token sees it.
+              overwrites the padding's entries, and until then no token sees them.
     decode    one token. Inputs: input_ids (1,1) int32, or inputs_embeds (1,1,C); `cache_position` (1,) int32, its place
-              in the window, 0 .. S-1; causal_mask (1,1,1,S) and key_mask (1,S) where the masks are inputs.
+              in the window, 0 .. S-1; causal_mask (1,1,1,S) and key_mask (1,S) if the masks are inputs.
               Output: logits (1,1,V) of that token.
     states    key_cache_0, value_cache_0, key_cache_1 ...: two a layer, so that a program can be cut between layers.
               original: (1, key heads, L, head dim); split_einsum: (1, key heads * head dim, 1, L), channels first.
-              L is seq_len, or what pad_last_axis makes of it. fp16 in an ML Program, which knows no other states.
+              L is seq_len, padded by pad_last_axis if set. They are fp16, the only type of states in an ML Program.
 
-With cache=explicit the same tensors are outputs `new_key_cache_0` ... of both functions, and inputs `key_cache_0` ... of
-decode. It returns them with the token's own keys and values put in by a select, as programs did before Core ML had states
-(more-ane-transformers notes, 15 April 2023).
+With cache=explicit the same tensors are outputs `new_key_cache_0` ... of both functions, and inputs `key_cache_0` ...
+of decode. It returns them with the token's own keys and values put in by a select, as programs did before Core ML had
+states (more-ane-transformers notes, 15 April 2023).
 
-Values that depend on the position alone (learned and rotary positions, rows of the causal mask, windows, ALiBi) are tables
-with a row for each position of the window, from which decode takes one: angles computed from a position in fp16 would
-be off by radians from a few hundred tokens on.
+Values that depend on the position alone (learned and rotary positions, rows of the causal mask, windows, ALiBi) are
+tables with a row for each position of the window, from which decode takes one: angles computed from a position in fp16
+would be off by radians from a few hundred tokens on.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ class Memory:
         self._rows: dict[int, tuple[Tensor, Tensor]] = {}  # by table, which is kept so that its id stays its own
 
     def keep(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Store a layer's new keys and values, and return those of all positions."""
+        """Store a layer's new keys and values, and return the keys and values of all positions."""
         for state, new in zip(self.states[layer], (key, value)):
             if self.position is None:
                 state[:] = new
@@ -54,7 +54,7 @@ class Memory:
         return (key, value) if self.position is None else self.states[layer]
 
     def row(self, table: Tensor, axis: int) -> Tensor:
-        """Return the new token's part of a table, looked up once a call; all of the table for a whole window."""
+        """Return the new token's row of a table, looked up once per call, or the whole table for a whole window."""
         if self.position is None:
             return table
         if id(table) not in self._rows:
@@ -80,7 +80,7 @@ class ExplicitMemory(Memory):
 class HuggingFaceCache:
     """The part of transformers' Cache that its attention layers use.
 
-    Masks and positions are given ready, so the length of 0 is never used.
+    Masks and positions are passed in complete, so the length of 0 is never used.
     """
 
     is_compileable = False
@@ -118,7 +118,7 @@ class CachedFunction(nn.Module):
         self.names = list(self.all_names[: 2 * count])
 
     def list_absent(self) -> set[str]:
-        """Return the names of ports and states of the blocks that `keep_layers` has cut off."""
+        """Return the names of ports and states of the blocks that `keep_layers` has removed."""
         gone = set(self.all_names) - set(self.names)
         return gone | {NEW + name for name in gone}
 
@@ -135,14 +135,14 @@ class CachedFunction(nn.Module):
 
 
 def select_present(module: nn.Module, ports: Ports) -> Ports:
-    """Return the ports without those of blocks that the module has cut off."""
+    """Return the ports without those of blocks that the module has removed."""
     gone = module.list_absent() if isinstance(module, CachedFunction) else set()
     inputs, outputs = ([port for port in some if port.name not in gone] for some in (ports.inputs, ports.outputs))
     return Ports(tuple(inputs), tuple(outputs))
 
 
 def _pad_masks(masks: Sequence[Tensor], more: int) -> tuple[Tensor, ...]:
-    """Return the causal mask and the key mask, as far as there are any, for `more` positions that no token sees."""
+    """Return the causal mask and the key mask, if present, extended by `more` positions that no token sees."""
     fill = (_hf.MASKED, 0.0)
     return tuple(F.pad(mask, (0, more), value=value) if more else mask for mask, value in zip(masks, fill))
 
@@ -179,7 +179,7 @@ class KeyValueCache(nn.Module):
         return Ports((*ports.inputs, *caches), (*ports.outputs, *new))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "KeyValueCache":
-        """Move to another device; the two functions go on sharing their states, which torch would copy for each."""
+        """Move to another device, such that the two functions still share their states; torch would copy them."""
         super()._apply(fn, recurse)
         for name, state in self.states.items():
             setattr(self.functions[DECODE], name, state)

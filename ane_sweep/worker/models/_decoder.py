@@ -2,7 +2,7 @@
 
 A family declares in a `DecoderFamily` the names in its checkpoint and its differences; this file builds both variants.
 There is no attention mask by default: the causal one is a constant, and texts shorter than the window are padded on
-the right, out of every real token's sight.
+the right, where no real token sees the padding.
 """
 
 from collections.abc import Callable
@@ -101,7 +101,7 @@ class DecoderFamily(Family):
         return self._complete(module, model, seq_len, options, shape)
 
     def split_einsum(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-        """Build the same function in Neural Engine form, on the same tensors."""
+        """Build the encoder in the form for the Neural Engine, with Hugging Face's weights."""
         config, length = self.configure(model), options.padded(seq_len)
         last = seq_len - 1 if options.head == "last" else None
         module = SplitEinsumDecoder(self, config, state, length, options.mask == "causal_const", last)
@@ -156,9 +156,9 @@ def _first_attribute(config: Dynamic, *names: str) -> Any:
 
 
 class OriginalDecoder(nn.Module):
-    """The Hugging Face module, which is given the causal mask and the positions ready.
+    """The Hugging Face module with the causal mask and the positions passed in.
 
-    `follow` is the family's, for calls with a cache.
+    `follow` is the family's function of that name, for calls with a cache.
     """
 
     mask: Tensor
@@ -280,9 +280,9 @@ class SplitEinsumDecoder(nn.Module):
 def _mask(family: DecoderFamily, config: Dynamic, seq_len: int, window: int | None, causal: bool) -> list[Tensor]:
     """Return the masks that are added to the scores, (1, S_key, 1, S_query) each: none, one for all heads, or one a head.
 
-    Without `causal` the causal mask is an input, and the masks hold the window and ALiBi alone.
-    ALiBi by distance, not by key position as Hugging Face has it: softmax sees no difference (each query's row is
-    shifted by a constant), and fp16 keeps small distances exactly where positions in the thousands lose theirs.
+    Without `causal` the causal mask is an input, and the masks hold the window and ALiBi alone. ALiBi is computed by
+    distance, not by key position as in Hugging Face: softmax sees no difference (each query's row is shifted by a
+    constant), and fp16 keeps small distances exactly where positions in the thousands lose theirs.
     """
     steps = torch.arange(seq_len)
     back = steps[None, :] - steps[:, None]  # key by query: how far back the key is

@@ -1,5 +1,6 @@
-"""The encoder that BERT and its kin share: input_ids and attention_mask (1,S) -> last_hidden_state (1,S,H), or logits
-(1,num_labels) of a classifier on the first token. A family declares the names in its checkpoint in an `EncoderFamily`.
+"""The encoder that BERT and similar models share: input_ids and attention_mask (1,S) -> last_hidden_state (1,S,H), or
+for a classifier on the first token logits (1,num_labels). A family declares the names in its checkpoint in an
+`EncoderFamily`.
 """
 
 from collections.abc import Callable
@@ -58,14 +59,14 @@ class EncoderFamily(Family):
         return rewrites.rewrite_module(module, self.ports(model, seq_len, options), options).eval()
 
     def split_einsum(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-        """Build the same function in Neural Engine form, on the same tensors."""
+        """Build the encoder in the form for the Neural Engine, with Hugging Face's weights."""
         classifies = KINDS[model["task"]].leaves == "labels"
         module = SplitEinsumEncoder(self, self.configure(model), state, options.padded(seq_len), classifies)
         return rewrites.rewrite_module(module, self.ports(model, seq_len, options), options).eval()
 
 
 class OriginalEncoder(nn.Module):
-    """The Hugging Face module, which is given mask, positions and segment ids ready."""
+    """The Hugging Face module with mask, positions and segment ids passed in."""
 
     position_ids: Tensor
     token_type_ids: Tensor

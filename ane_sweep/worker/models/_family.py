@@ -54,7 +54,7 @@ class Family(ABC):
         return config
 
     def skeleton(self, model: Model) -> nn.Module:
-        """Build Hugging Face's module for the model's task, without heads that are not used."""
+        """Build Hugging Face's module for the model's task, without unused heads."""
         return self.build(model, self.configure(model))
 
     def build(self, model: Model, config: Dynamic) -> nn.Module:
@@ -75,4 +75,4 @@ class Family(ABC):
 
     @abstractmethod
     def split_einsum(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-        """Build the same function in Neural Engine form, on the same tensors."""
+        """Build the encoder in the form for the Neural Engine, with Hugging Face's weights."""

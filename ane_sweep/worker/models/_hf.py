@@ -40,7 +40,8 @@ def tie_weights(module: nn.Module) -> None:
 
 
 def make_additive_mask(attention_mask: torch.Tensor) -> torch.Tensor:
-    """Turn a mask (1,S) of 1 = real, 0 = padding into (1,1,1,S) of 0 and MASKED, to be added to scores (1,heads,S,S).
+    """Convert a mask (1,S) of 1 = real, 0 = padding to (1,1,1,S) of 0 and MASKED, which is added to scores
+    (1,heads,S,S).
 
     transformers uses a 4-D mask untouched. From a 2-D one it would build its own, with ops that coremltools 9.0 cannot
     convert (`new_ones`; `diff` in causal models).
@@ -54,7 +55,7 @@ def make_causal_mask(seq_len: int, heads: int = 1) -> torch.Tensor:
 
 
 class RotaryTable(nn.Module):
-    """cos and sin of a rotary module of transformers, as tables (1, S, d) that are read by position."""
+    """The cos and sin of a rotary module of transformers as tables (1, S, d), read by position."""
 
     cos: torch.Tensor
     sin: torch.Tensor

@@ -27,9 +27,9 @@ def key_heads(config: Dynamic) -> int:
 
 
 def refuse_window(config: Dynamic, layer: int) -> None:
-    """Return None, for no window. Raises ValueError if the checkpoint has one.
+    """Return None (no window). Raises ValueError if the checkpoint has a window.
 
-    Hugging Face's module would not apply a window to the ready mask that it is given.
+    Hugging Face's module would not apply the window to the mask that we pass in.
     """
     if getattr(config, "use_sliding_window", False):
         raise ValueError("use_sliding_window=true is not built here; the Qwen sizes in conf/model have it off")
@@ -41,7 +41,7 @@ def separate_projections(query: str, key: str, value: str, out: str) -> FindConv
 
 
 def stacked_projection(fused: str, out: str, *, transposed: bool = False) -> FindConvs:
-    """Return a reader of one tensor that holds all queries, then all keys, then all values."""
+    """Return a reader of one tensor that contains all queries, then all keys, then all values."""
 
     def read_convs(config: Dynamic, read: _ane.Reader) -> Convs:
         width = head_width(config)
@@ -55,7 +55,7 @@ def stacked_projection(fused: str, out: str, *, transposed: bool = False) -> Fin
 
 
 def interleaved_projection(fused: str, out: str) -> FindConvs:
-    """Return a reader of one tensor that holds query, key and value of each head in turn."""
+    """Return a reader of one tensor that contains query, key and value of each head in turn."""
 
     def read_convs(config: Dynamic, read: _ane.Reader) -> Convs:
         rows = torch.arange(3 * config.hidden_size).view(config.num_attention_heads, 3, -1)
@@ -85,7 +85,7 @@ def rotary_angles(config: Dynamic, seq_len: int, width: int) -> Tensor:
 
 
 def rotary_halves(config: Dynamic, seq_len: int) -> RotaryTables:
-    """Return the tables of GPT-NeoX and Llama: channel i of the first half turns with channel i of the second."""
+    """Return the tables of GPT-NeoX and Llama: each channel of the first half rotates with the same channel of the second half."""
     width = head_width(config)
     turned = int(width * config.rope_parameters.get("partial_rotary_factor", 1.0))
     angles = rotary_angles(config, seq_len, turned)
@@ -94,7 +94,7 @@ def rotary_halves(config: Dynamic, seq_len: int) -> RotaryTables:
 
 
 def rotary_pairs(config: Dynamic, seq_len: int) -> RotaryTables:
-    """Return the tables of GPT-J and CodeGen: channel 2i turns with channel 2i + 1, at powers of 10000."""
+    """Return the tables of GPT-J and CodeGen: channel 2i rotates with channel 2i + 1, at powers of 10000."""
     turned = config.rotary_dim
     inverse = 1.0 / 10000 ** (torch.arange(0, turned, 2) / turned)
     angles = inverse[:, None] * torch.arange(seq_len).float()[None, :]

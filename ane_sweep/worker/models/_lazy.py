@@ -1,7 +1,7 @@
-"""Lazy tensors: shape and dtype are known at once, values are made each time that they are asked for.
+"""Lazy tensors: shape and dtype are known at once; the values are computed each time they are requested.
 
-torch's operations on a lazy tensor return another, so that a family builds its module of them as of any tensors: views,
-stacks, scales. Operations that need numbers (`item`, an index made of them) make them.
+torch's operations on a lazy tensor return another, so that a family can build its module from them: views, stacks,
+scales. Operations that need numbers (`item`, an index) compute them.
 """
 
 import threading
@@ -21,7 +21,7 @@ USE = threading.local()  # a thread that sets `.refused` may not compute with la
 
 
 class Lazy(Tensor):
-    """A tensor that looks like `meta` and whose values `make` returns."""
+    """A tensor that looks like `meta`; calling `make` computes its values."""
 
     meta: Tensor
     make: Callable[[], Tensor]
@@ -90,7 +90,7 @@ def _to_values(value: object) -> object:
 
 
 def make_lazy_state(shapes: Mapping[str, tuple[int, ...]], read: Callable[[str], Tensor]) -> dict[str, Tensor]:
-    """Return lazy fp32 tensors by name, which `read` reads when they are asked for; several threads may ask."""
+    """Return lazy fp32 tensors by name; `read` reads each on request, also from several threads."""
     cache: OrderedDict[str, Tensor] = OrderedDict()
     reading, changing = {name: threading.Lock() for name in shapes}, threading.Lock()
 

@@ -1,7 +1,7 @@
 """Translation of nanoGPT's state to that of Hugging Face's GPT-2.
 
-The names are the same, but linear layers keep (out, in) and GPT-2's keep (in, out), compiled modules put `_orig_mod.` before
-every name, and with bias=False there are no biases: zeros here, which is the same function.
+The names are the same, but linear layers keep (out, in) and GPT-2's keep (in, out), compiled modules put `_orig_mod.`
+before every name, and with bias=False there are no biases: this module uses zeros, which give the same function.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _BIASED = (*_LINEAR, "ln_1.weight", "ln_2.weight", "ln_f.weight")
 
 
 class NanogptTensors:
-    """The tensors `inner` of a nanoGPT checkpoint under GPT-2's names and in its shapes."""
+    """The tensors of a nanoGPT checkpoint (`inner`) under GPT-2's names and in its shapes."""
 
     def __init__(self, inner: Tensors):
         self.folder: Path = inner.folder

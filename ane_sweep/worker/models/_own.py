@@ -27,7 +27,7 @@ _SHOWN = 5  # names in a sentence
 
 @contextmanager
 def user_code(what: str) -> Iterator[None]:
-    """Surround a call of the user's code. Raises StageError for any error of that code, with the user's own line."""
+    """Run a call of the user's code in this context. Raises StageError for any of its errors, with the user's own line."""
     pid = os.getpid()
     try:
         yield
@@ -51,7 +51,7 @@ def _describe_error(error: BaseException) -> str:
 
 
 def _locate_error(error: BaseException) -> str:
-    """Return the last line of the user's own in the traceback: ` (nets.py line 12, in forward)`."""
+    """Return the last line of the user's own code in the traceback: ` (nets.py line 12, in forward)`."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({Path(error.filename).name} line {error.lineno})"
     frames = [one for one in traceback.extract_tb(error.__traceback__) if is_user_code(one.filename)]
@@ -63,7 +63,7 @@ def is_user_code(file: str) -> bool:
 
 
 def _advise(error: BaseException) -> str:
-    """Return a remedy for known errors, or nothing."""
+    """Return a remedy for a known error, or an empty text."""
     text = native_errors.text_of(error)
     if "not compiled with CUDA" in text or "Found no NVIDIA driver" in text or ("CUDA" in text and "device" in text):
         return "; it asks for a GPU, and it is built and traced on the CPU: leave .cuda() and device='cuda' out"
@@ -75,7 +75,7 @@ def _advise(error: BaseException) -> str:
 
 
 def _cut_output() -> None:
-    """Cut both output streams, which are files of the run's folder, to `_PRINTED_BYTES`."""
+    """Cut both output streams, which are files in the run's folder, to `_PRINTED_BYTES`."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -88,7 +88,7 @@ def _cut_output() -> None:
 
 
 def load_object(arch: OwnArch, code: Path, file: Path | None) -> Callable[..., object]:
-    """Return the object that model.path names. Raises StageError."""
+    """Return the object that model.path refers to. Raises StageError."""
     path = arch["path"]
     place, _, name = path.rpartition(":")
     _find_modules_in([*([file.parent] if file else []), code])
@@ -105,9 +105,10 @@ def load_object(arch: OwnArch, code: Path, file: Path | None) -> Callable[..., o
 
 
 def _find_modules_in(folders: list[Path]) -> None:
-    """Let Python import from these folders, after its own library and before installed packages.
+    """Let Python import from these folders, after the standard library and before installed packages.
 
-    Earlier bytecode is not used, as its source may have changed within the second, and none is written beside the source.
+    Old bytecode is not used, as its source may have changed within the same second, and no bytecode is written to these
+    folders.
     """
     sys.dont_write_bytecode = True
     sys.pycache_prefix = os.path.join(os.environ.get("TMPDIR", "/tmp"), "pycache")
@@ -145,7 +146,7 @@ def _from_file(file: Path) -> ModuleType:
 
 
 def check_imports(arch: OwnArch, before: set[str]) -> None:
-    """Check that the user's code imported only files that its key holds. Raises StageError.
+    """Check that the user's code imported only files whose digests are in the key. Raises StageError.
 
     before   names of the modules that were imported before it
     """
@@ -169,7 +170,7 @@ def check_imports(arch: OwnArch, before: set[str]) -> None:
 
 
 def redraw(inner: nn.Module, seed: int) -> None:
-    """Draw all parameters anew, each by the seed and its name."""
+    """Draw all parameters again, each from the seed and its name."""
     for name, value in inner.named_parameters():
         if value.dim() < 2:
             mean, std = (1.0, 0.02) if name.endswith("weight") else (0.0, 0.02)
@@ -179,7 +180,7 @@ def redraw(inner: nn.Module, seed: int) -> None:
 
 
 def set_norm_statistics(inner: nn.Module, run: Callable[[], object]) -> None:
-    """Give batch norms the statistics of one pass, which `run` makes.
+    """Set the statistics of batch norms to those of one pass, which `run` makes.
 
     Random values may otherwise shrink or grow from layer to layer, beyond the range of fp16.
     """

@@ -7,9 +7,9 @@ SHARED = ("causal_mask",)  # by all inputs of a batch
 
 @dataclass(frozen=True)
 class Seeded:
-    """An input that is no text: numbers from `low` to `high`, the range to which the model's processor scales them.
+    """The values of an input that is no text: numbers from `low` to `high`, the range of the model's processor.
 
-    `tiled` numbers are laid out as a picture or a spectrum (feeds/seeds.py).
+    `tiled` numbers form a picture or a spectrum (feeds/seeds.py).
     """
 
     low: float
@@ -46,7 +46,7 @@ class Ports:
     outputs: tuple[Port, ...]
 
     def with_batch(self, batch: int) -> "Ports":
-        """Return the ports for `batch` inputs at once; a mask that is added to all of them stays one."""
+        """Return the ports for `batch` inputs at once; a mask that is added to all inputs keeps its size."""
         wider = [
             tuple(port if port.name in SHARED else replace(port, shape=(batch, *port.shape[1:])) for port in some)
             for some in (self.inputs, self.outputs)

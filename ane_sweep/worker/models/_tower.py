@@ -1,4 +1,4 @@
-"""A pre-norm encoder of inputs of one size: images (ViT, CLIP), spectra (Whisper), texts of a fixed length (CLIP).
+"""A pre-norm encoder of inputs of fixed size: images (ViT, CLIP), spectra (Whisper), texts of a fixed length (CLIP).
 
 The output is either every position, (1, S, C), or the output of a head on one of them, (1, C).
 """
@@ -45,7 +45,7 @@ class TowerFamily(Family):
 
 
 class OriginalTower(nn.Module):
-    """The Hugging Face module with one input `takes`, one of its outputs `gives`, and a mask if it needs one."""
+    """The Hugging Face module with the input `takes`, the output `gives`, and a mask if it needs one."""
 
     mask: Tensor | None
 
@@ -60,10 +60,10 @@ class OriginalTower(nn.Module):
 
 
 class Patches(nn.Module):
-    """Pixels (1, 3, H, W) -> (1, C, 1, 1 + patches): the class's own position, then the patches, row by row."""
+    """Patch embedding of pixels (1, 3, H, W) -> (1, C, 1, 1 + patches): the class position, then the patches row by row."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, first: Tensor, positions: Tensor):
-        """weight (C, 3, p, p), first (C,), positions (1 + patches, C)"""
+        """Build from weight (C, 3, p, p), first (C,), positions (1 + patches, C)."""
         super().__init__()
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
@@ -77,7 +77,7 @@ class Patches(nn.Module):
 
 
 class Tower(nn.Module):
-    """embedding -> blocks -> norm on (1, C, 1, S); with a `head`, of the first position alone."""
+    """An encoder on (1, C, 1, S): embedding, blocks, norm; with a `head`, on the first position alone."""
 
     def __init__(self, embedding: nn.Module, layers: list[_ane.Layer], norm: nn.Module, head: nn.Module | None = None):
         super().__init__()

@@ -1,7 +1,8 @@
-"""Running of a module with lazy weights on several inputs, layer by layer.
+"""Run a module with lazy weights on several inputs, layer by layer.
 
-The weights of each layer are drawn or read once, serve every input, and are freed before the next layer's are made. The
-passes are threads that run one at a time, each up to the next layer; the results are bit for bit those of passes in sequence.
+The weights of each layer are drawn or read once, serve every input, and are freed before those of the next layer are
+made. The passes are threads that run one at a time, each up to the next layer; the results are bit for bit those of
+passes in sequence.
 """
 
 import threading
@@ -25,8 +26,8 @@ Step = tuple[Place, None] | tuple[None, object]
 def run_in_turns(module: nn.Module, feeds: Sequence[Inputs], large: int = LARGE) -> Iterator[Any]:
     """Yield `module(*feed)` for each feed, in inference mode.
 
-    Lazy weights of `large` bytes or more in all are made layer by layer. Smaller ones, and those of a module whose layers
-    read the weights of others, are all made first and stay.
+    If lazy weights total `large` bytes or more, they are made layer by layer. Otherwise, or if layers read each other's
+    weights, all are made first and stay.
     """
     asleep = {layer: lazy for layer in module.modules() if (lazy := _lazy_weights(layer))}
     weights = {id(one): one.numel() * one.element_size() for lazy in asleep.values() for one in lazy.values()}
@@ -45,7 +46,7 @@ def run_in_turns(module: nn.Module, feeds: Sequence[Inputs], large: int = LARGE)
 
 
 class _Unlike(Exception):
-    """The passes do not go through the same layers, or a layer's weights are read elsewhere."""
+    """Raised if the passes go through different layers, or a layer's weights are read elsewhere."""
 
 
 class _Ended(BaseException):
@@ -68,7 +69,7 @@ def _set_lazy(layer: nn.Module, values: Mapping[str, Any]) -> None:
 
 
 class _Pass(threading.Thread):
-    """One pass over one input. `step` runs it to the next layer's begin or end and returns that place, or the result."""
+    """One pass over one input. `step` runs it to the next start or end of a layer and returns that place, or the result."""
 
     def __init__(self, module: Callable[..., object], feed: Inputs):
         super().__init__(daemon=True)
@@ -94,7 +95,7 @@ class _Pass(threading.Thread):
             raise _Ended
 
     def step(self) -> Step:
-        """Run on, and return (the place at which the pass waits, None) or (None, the result). Raises _Unlike."""
+        """Continue the pass, and return (the place where it waits, None) or (None, the result). Raises _Unlike."""
         self.go.release()
         step = self.steps.get()
         if isinstance(step, BaseException):

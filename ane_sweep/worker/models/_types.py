@@ -1,4 +1,4 @@
-"""Types that the families share."""
+"""Types that the model families share."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Model(TypedDict):
-    """A model as a task describes it; `arch` is the architecture in the words of its config.json."""
+    """A model as a task describes it; `arch` is the architecture with the keys of its config.json."""
 
     family: str
     task: str
@@ -17,7 +17,7 @@ class Model(TypedDict):
 
 
 class OwnArch(TypedDict):
-    """The architecture of a user's own module: where its code is, the code's files by digest, and how it is called."""
+    """The architecture of a user's own module: the place of its code, digests of the code's files, and its arguments."""
 
     path: str
     kwargs: dict[str, object]

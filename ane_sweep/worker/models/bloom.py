@@ -1,4 +1,4 @@
-"""BLOOM: no positions but ALiBi, a distance penalty on the scores, and a norm right after the lookup."""
+"""BLOOM: positions only by ALiBi (a distance penalty on the scores), and a norm right after the embedding."""
 
 import torch
 from torch import nn
@@ -9,7 +9,8 @@ from ane_sweep.worker.models._types import Dynamic
 
 
 def _slopes(config: Dynamic) -> torch.Tensor:
-    """Return one slope a head, (heads,): powers of 2^(-8/n) for n heads, n a power of 2; further heads take 2n's odd powers.
+    """Return one slope per head, (heads,): powers of 2^(-8/n) for n heads, n a power of 2; further heads take odd
+    powers for 2n.
 
     Press et al., "Train Short, Test Long" (arXiv 2108.12409), and the authors' code for other numbers of heads.
     """
@@ -21,7 +22,7 @@ def _slopes(config: Dynamic) -> torch.Tensor:
 
 
 class _Gelu(nn.Module):
-    """BLOOM's GELU without the autograd function around it, which a trace records as Python."""
+    """BLOOM's GELU without its autograd function, which a trace would record as Python code."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         from transformers.models.bloom.modeling_bloom import bloom_gelu_forward
@@ -30,7 +31,7 @@ class _Gelu(nn.Module):
 
 
 def _prepare(hf: nn.Module, seq_len: int) -> None:
-    """Give Hugging Face's module the finished ALiBi tensor, which it derives from a 2-D attention mask; ours is 4-D."""
+    """Give Hugging Face's module the finished ALiBi tensor; it would derive it from a 2-D mask, but ours is 4-D."""
     body: Dynamic = hf.get_submodule("transformer")
     alibi = _slopes(body.config)[:, None, None] * torch.arange(seq_len).float()
     body.register_buffer("alibi", alibi, persistent=False)  # goes along to another device

@@ -1,6 +1,7 @@
-"""CLIP's two towers, each a program of its own. Tasks: image_encoder, text_encoder.
+"""CLIP's two towers, each a separate program. Tasks: image_encoder, text_encoder.
 
-pixel_values (1,3,H,W) -> image_embeds (1,P); input_ids (1,77) -> text_embeds (1,P), of the position where the text ends.
+pixel_values (1,3,H,W) -> image_embeds (1,P); input_ids (1,77) -> text_embeds (1,P), from the position where the text
+ends.
 """
 
 from torch import Tensor, nn
@@ -46,7 +47,7 @@ class TextTower(_tower.Tower):
 
 class Clip(_tower.TowerFamily):
     def configure(self, model: Model) -> Dynamic:
-        """Return the configuration of the task's tower, with the width of the common space, which stands beside the towers."""
+        """Return the configuration of the task's tower, completed by the width of the common embedding space."""
         both = super().configure(model)
         config = both.text_config if _is_text(model) else both.vision_config
         config.projection_dim = both.projection_dim
@@ -63,7 +64,7 @@ class Clip(_tower.TowerFamily):
         return Ports((pixels,), (Port("image_embeds", (1, config.projection_dim), "float32"),))
 
     def split_einsum(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-        """Build the same function in Neural Engine form, on the same tensors."""
+        """Build the encoder in the form for the Neural Engine, with Hugging Face's weights."""
         config, is_text = self.configure(model), _is_text(model)
         read = _ane.Reader(state, "text_model." if is_text else "vision_model.")
         heads, eps, act = config.num_attention_heads, config.layer_norm_eps, config.hidden_act

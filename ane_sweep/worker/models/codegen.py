@@ -1,4 +1,4 @@
-"""CodeGen: GPT-J's shape. One norm for attention and feed-forward side by side, neighbouring channels rotated."""
+"""CodeGen: like GPT-J, with one norm for attention and feed-forward in parallel, and neighbouring channels rotated."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""ConvNeXt: depthwise 7x7 convolutions, and between them the feed-forward of a transformer. Task: image_classifier.
+"""ConvNeXt: depthwise 7x7 convolutions with a transformer's feed-forward between them. Task: image_classifier.
 
 pixel_values (1,3,H,W) -> logits (1,num_labels). Hugging Face's module turns each block to channels-last for its norm
 and linear layers and back; `split_einsum` stays channels-first, the linear layers as 1x1 convolutions. It has no attention.
@@ -18,7 +18,7 @@ _EPS = 1e-6  # a literal in Hugging Face's module, but for the last norm
 
 
 class ConvNextConv(nn.Module):
-    """A convolution without overlap or, with `padding`, a depthwise one."""
+    """A convolution whose windows do not overlap or, with `padding`, a depthwise one."""
 
     def __init__(self, read: _ane.Reader, name: str, padding: int = 0):
         super().__init__()
@@ -33,7 +33,7 @@ class ConvNextConv(nn.Module):
 
 
 class ConvNextBlock(nn.Module):
-    """x + scale * down(act(up(norm(depthwise(x))))), a scale for each channel."""
+    """One block: x + scale * down(act(up(norm(depthwise(x))))), with a scale per channel."""
 
     def __init__(self, read: _ane.Reader, activation: str):
         super().__init__()
@@ -48,7 +48,7 @@ class ConvNextBlock(nn.Module):
 
 
 class SplitEinsumConvNext(nn.Module):
-    """ConvNeXt on (1, C, H, W), with the classifier on the mean of all positions."""
+    """ConvNeXt on (1, C, H, W); the classifier reads the mean of all positions."""
 
     def __init__(self, config: Dynamic, state: dict[str, Tensor]):
         super().__init__()
@@ -76,7 +76,7 @@ class ConvNext(_tower.TowerFamily):
         return Ports((pixels,), (Port("logits", (1, config.num_labels), "float32"),))
 
     def split_einsum(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-        """Build the same function, channels-first throughout."""
+        """Build ConvNeXt in the form split_einsum: channels-first throughout, with Hugging Face's weights."""
         return SplitEinsumConvNext(self.configure(model), state).eval()
 
 

@@ -1,4 +1,4 @@
-"""GPT-2 with its language-model head. Its Conv1D layers keep (in, out)."""
+"""GPT-2 with its language-model head. Its Conv1D layers store (in, out)."""
 
 from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _layouts

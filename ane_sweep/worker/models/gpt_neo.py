@@ -13,8 +13,8 @@ from ane_sweep.worker.models._types import Dynamic
 def _finite_masks(hf: Dynamic, seq_len: int) -> None:
     """Let the masks of Hugging Face's layers hide only the tokens outside the window.
 
-    Those layers select fp32's lowest number for hidden tokens, which is minus infinity in fp16, and our causal mask would
-    be added to it. The causal part is left to our mask; layers that look back on everything then hide nothing.
+    Those layers select fp32's lowest number for hidden tokens, which is minus infinity in fp16, and our causal mask
+    would be added to it. Our mask does the causal part; layers without a window then hide nothing.
     """
     for block in hf.transformer.h:
         owner = block.attn.attention
@@ -27,7 +27,7 @@ def _finite_masks(hf: Dynamic, seq_len: int) -> None:
 
 
 class _Rows:
-    """A table that returns its rows for every slice: Hugging Face's attention would cut them out of a longer one."""
+    """A table that returns its own rows for every slice, as Hugging Face's attention would slice them from a longer one."""
 
     def __init__(self, rows: Tensor):
         self.rows = rows
@@ -37,7 +37,7 @@ class _Rows:
 
 
 def _set_windows(hf: Dynamic, memory: Memory) -> None:
-    """Give each layer the rows of its window for the token at hand.
+    """Give each layer the window's rows for the current token.
 
     Hugging Face takes the last rows, as if the keys ended with that token; in a cache of fixed length they do not.
     """

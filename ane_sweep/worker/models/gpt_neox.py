@@ -1,4 +1,4 @@
-"""GPT-NeoX (Pythia): attention and feed-forward side by side, a part of each head rotated, an untied head."""
+"""GPT-NeoX (Pythia): attention and feed-forward in parallel, a part of each head rotated, an untied head."""
 
 from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _layouts

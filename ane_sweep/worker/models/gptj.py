@@ -1,4 +1,4 @@
-"""GPT-J: one norm for attention and feed-forward side by side, neighbouring channels rotated, a head with a bias."""
+"""GPT-J: one norm for attention and feed-forward in parallel, neighbouring channels rotated, a head with a bias."""
 
 from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _layouts

@@ -27,7 +27,7 @@ _SIDES = ("encoder", "decoder")
 
 
 class AttentionWeights(nn.Module):
-    """The parameters of an attention and of the norm after it."""
+    """The parameters of an attention and the norm after it."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -45,7 +45,7 @@ class LayerWeights(nn.Module):
 
 
 class LadderWeights(nn.Module):
-    """The parameters, as linear layers."""
+    """The parameters of the transformer, stored as linear layers."""
 
     base_model_prefix = "transformer"
 
@@ -105,11 +105,11 @@ class LadderNet(nn.Module):
         return self.outside(self.blocks.norm(y)), self.outside(x)
 
     def inside(self, x: Tensor) -> Tensor:
-        """Turn an input (B, C, 1, S) to the variant's layout."""
+        """Convert an input (B, C, 1, S) to the variant's layout."""
         raise NotImplementedError
 
     def outside(self, x: Tensor) -> Tensor:
-        """Turn a hidden state back to (B, C, 1, S)."""
+        """Convert a hidden state back to (B, C, 1, S)."""
         raise NotImplementedError
 
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:

@@ -1,4 +1,5 @@
-"""A torch module of the user's own (model=module): built by the user's code, fed by name or in order; returns a tuple.
+"""A torch module of the user (model=module), built by the user's code, called by name or in order, and returning a
+tuple.
 
 arch   path, kwargs, inputs (bridge/shapes.py; null: the code returns them beside the module), files, packages, samples
 """
@@ -29,11 +30,11 @@ _DTYPES = {"float32": torch.float32, "int32": torch.int32, "int64": torch.int64,
 
 
 class OwnModule(nn.Module):
-    """The user's module behind graph inputs in order, in the dtypes of its ports; it returns a tuple of tensors.
+    """The user's module with graph inputs in order, in the dtypes of its ports; it returns a tuple of tensors.
 
-    taken    its inputs
+    taken    the inputs as the user described them
     example  the first inputs that it was run on; `ports` are those inputs and their outputs
-    draws    building it with weights of its own drew random numbers
+    draws    True if the user's code drew random numbers for its weights
     """
 
     ports: Ports
@@ -68,7 +69,7 @@ class OwnModule(nn.Module):
 def _without_fast_path() -> Iterator[None]:
     """Make nn.MultiheadAttention and nn.TransformerEncoder compute with ops that convert.
 
-    In eval mode torch takes one op for a whole layer, which coremltools lacks, and returns zeros for hidden tokens.
+    In eval mode torch uses one op for a whole layer, which coremltools lacks, and returns zeros for hidden tokens.
     """
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -95,7 +96,7 @@ def build_given(params: dict[str, Any], inputs: dict[str, Path]) -> OwnModule:
 
 @contextmanager
 def _ignore_seeding() -> Iterator[None]:
-    """Let calls that seed torch's, numpy's or Python's random numbers do nothing inside this context."""
+    """Make calls that seed torch's, numpy's or Python's random numbers have no effect inside this context."""
     with (
         patch.object(torch, "manual_seed", lambda seed: torch.default_generator),
         patch.object(np.random, "seed", lambda *seed: None),
@@ -134,10 +135,10 @@ def _random_state() -> tuple[bytes, str, str]:
 
 
 def find_drawn_weights(params: dict[str, Any], inputs: dict[str, Path], module: OwnModule) -> list[str]:
-    """Return the names of the parameters that follow the seed, as against those that the user's code reads from a file.
+    """Return the names of the parameters that depend on the seed, rather than on a file that the user's code reads.
 
-    The module is built once more, with another seed, if building it has drawn any random number. A seed that its own code
-    sets is ignored then.
+    The module is built once more, with another seed, if building it has drawn any random number. Seeds set by the
+    user's code are then ignored.
     """
     if not module.draws:
         return []
@@ -236,7 +237,7 @@ def _takes_names(inner: nn.Module, names: list[str], path: str) -> bool:
 
 
 def name_outputs(made: object, path: str, name: str = "") -> dict[str, torch.Tensor]:
-    """Return tensors by name from a tensor, or a sequence, mapping or dataclass of such; None is left out."""
+    """Return {name: tensor} from a tensor, or a sequence, mapping or dataclass of tensors; None entries are left out."""
     if made is None:
         return {}
     if isinstance(made, torch.Tensor):

@@ -1,4 +1,4 @@
-"""GPT-1: a norm after each half of a block, and none before the head. Its Conv1D layers keep (in, out)."""
+"""GPT-1: a norm after each half of a block, and none before the head. Its Conv1D layers store (in, out)."""
 
 from torch import Tensor, nn
 
@@ -17,7 +17,7 @@ class Gpt(_decoder.DecoderFamily):
 
 
 class OriginalGpt(nn.Module):
-    """Hugging Face's module with its own causal mask: it takes no mask of four dimensions."""
+    """Hugging Face's module with its own causal mask, as it accepts no mask of rank 4."""
 
     def __init__(self, hf: nn.Module, last: int | None):
         super().__init__()

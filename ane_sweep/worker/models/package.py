@@ -1,8 +1,9 @@
-"""A finished ML Program (model=package) behind the interface of a module: graph inputs in order, a tuple of tensors out.
+"""A finished ML Program (model=package) with the interface of a module: graph inputs in order, a tuple of outputs.
 
-The reference runtime computes it in fp32, as the baseline of its own compressed forms.
+The reference runtime computes it in fp32, as the baseline for its compressed forms.
 
-arch   inputs (bridge/shapes.py: those that are drawn otherwise than the package describes), samples, expected: digests
+arch   inputs (bridge/shapes.py), where the user overrides the package's description; samples and expected: digests of
+       files
 """
 
 from pathlib import Path
@@ -60,7 +61,7 @@ class GivenProgram:
         return tuple(torch.from_numpy(np.array(value)) for value in self.call(*values).values())
 
     def _leave_out_shapes(self) -> None:
-        """Run the program at each of its shapes and drop those that fail: a range may promise too much."""
+        """Run the program at each of its shapes and drop those that fail, as a declared range may be too wide."""
         runnable: list[tuple[tuple[int, ...], ...]] = []
         for point in shapes.points(self.taken):
             example = tuple(map(torch.from_numpy, module.draw_inputs(self.taken, point, seed=0)))
@@ -100,16 +101,16 @@ def build_given(params: dict[str, Any], inputs: dict[str, Path]) -> GivenProgram
 
 
 def _count_rows(model: object) -> int:
-    """Return the number of boxes from which a pipeline's suppression chooses, or 0 without a suppression.
+    """Return the number of boxes from which a pipeline's non-maximum suppression chooses, or 0 without one.
 
-    Its outputs have a row for each box that remains.
+    Its outputs have one row for each chosen box.
     """
     last = getattr(model, "models", [model])[-1]
     return last.rows if isinstance(last, Suppression) else 0
 
 
 def _describe_input(path: Path, feature: Feature, table: int | None) -> shapes.Input:
-    """Return the range and shapes in which an input is drawn. Raises StageError if it is neither array nor image."""
+    """Return the range and shapes from which an input is drawn. Raises StageError if it is neither array nor image."""
     if feature.kind not in ("array", "image"):
         raise StageError(
             f"{path.name}: its input {feature.name!r} is a {feature.kind}; arrays and images are drawn here"
@@ -139,7 +140,7 @@ def _choose_shapes(feature: Feature) -> tuple[tuple[int, ...], ...]:
 
 
 def _find_table_sizes(program: graph.Program) -> dict[str, int]:
-    """Return, for each input of indices, the rows of the smallest table in which it is looked up."""
+    """Return {input of indices: rows of the smallest table in which it is looked up}."""
     leads: dict[str, set[str]] = {name: {name} for name in program.inputs}
     sizes: dict[str, int] = {}
     for op in program.ops:

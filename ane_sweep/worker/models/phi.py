@@ -1,4 +1,4 @@
-"""Phi 1 and 2: one norm for attention and feed-forward side by side, a part of each head rotated, a head with a bias."""
+"""Phi 1 and 2: one norm for attention and feed-forward in parallel, a part of each head rotated, a head with a bias."""
 
 from ane_sweep.bridge.families import Serves
 from ane_sweep.worker.models import _decoder, _layouts

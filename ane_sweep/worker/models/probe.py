@@ -1,8 +1,8 @@
-"""Probe: blocks x + down(gelu(up(x))) of any width and depth, which find the limits of a machine. Not a trained model.
+"""Probe: blocks x + down(gelu(up(x))) of any width and depth, to find the limits of a machine. Not a trained model.
 
 The notebooks' test nets: linear, GELU, linear, with about as many parameters as the model in question, or small and
-hundreds of layers deep (more-ane-transformers notes, 30 March 2023). The branches are scaled by 1 / sqrt(blocks), so that
-neither width nor depth moves the numbers out of fp16's range.
+hundreds of layers deep (more-ane-transformers notes, 30 March 2023). The branches are scaled by 1 / sqrt(blocks), so
+that neither width nor depth moves the numbers out of fp16's range.
 
 arch  hidden_size, intermediate_size, num_hidden_layers (blocks; each is two layers)
 """

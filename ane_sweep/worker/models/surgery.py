@@ -1,8 +1,9 @@
-"""Nets that show the effect of each tip of a model surgeon (coreml102, "Model Surgery Tips"): one follows it, one does not.
+"""Nets that show the effect of each tip of a model surgeon (coreml102, "Model Surgery Tips"): one net follows it, one
+does not.
 
 Task: features. Each net puts the tip's operation between two layers of linear, GELU, linear; there is nothing to train.
 
-arch  tip; followed: true if the net follows it; width of the layers
+arch  tip: its name; followed: true if the net follows it; width: that of the layers
 
     tip       followed, or not
     static    the positions of a slice are constants, or an input
@@ -52,7 +53,7 @@ def _sizes(model: Model, seq_len: int) -> tuple[int, int]:
 
 
 def skeleton(model: Model) -> Layers:
-    """Build the layers around the tip. Raises ValueError for an unknown tip."""
+    """Build the net's layers for a tip (see the module's docstring). Raises ValueError for an unknown tip."""
     if model["arch"]["tip"] not in TIPS:
         raise ValueError(f"no tip {model['arch']['tip']!r}; known: {', '.join(TIPS)}")
     return Layers(_sizes(model, 1)[0])

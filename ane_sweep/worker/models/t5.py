@@ -1,8 +1,8 @@
 """T5, Flan-T5, CodeT5: encoder and decoder in one program. Task: seq2seq.
 
 input_ids, attention_mask and decoder_input_ids (1,S) -> last_hidden_state (1,S,H) of the encoder and logits (1,S,V) of
-the decoder, which sees the encoder's last hidden state and its own whole window at once. One program that holds both
-is the simplest that says something about all of the weights; it encodes anew for each decoded window.
+the decoder, which sees the encoder's last hidden state and its own whole window at once. One program with both is the
+simplest one that tests all weights; it encodes again for each decoded window.
 
 Positions are learned biases on the scores, one a head and distance: constants here, shared by a stack's layers.
 """
@@ -20,7 +20,7 @@ from ane_sweep.worker.models._types import Dynamic, Model
 
 
 class OriginalT5(nn.Module):
-    """The Hugging Face module, which is given both masks ready."""
+    """The Hugging Face module with both masks passed in."""
 
     causal: Tensor
 
@@ -155,7 +155,7 @@ class T5(Family):
         return rewrites.rewrite_module(module, self.ports(model, seq_len), options).eval()
 
     def split_einsum(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-        """Build the same function in Neural Engine form, on the same tensors."""
+        """Build the encoder in the form for the Neural Engine, with Hugging Face's weights."""
         module = SplitEinsumT5(self.configure(model), state, options.padded(seq_len))
         return rewrites.rewrite_module(module, self.ports(model, seq_len), options).eval()
 

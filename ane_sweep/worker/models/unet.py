@@ -1,10 +1,10 @@
-"""The UNet of Stable Diffusion 1 as `diffusers` has it (extra: diffusion). Task: denoiser. Weights: random.
+"""The UNet of Stable Diffusion 1 from `diffusers` (extra: diffusion). Task: denoiser. Weights: random.
 
     sample (2,4,H,W), timestep (2,), encoder_hidden_states (2,768,1,77) -> noise_pred (2,4,H,W)
 
-Two rows: the text and no text, as guidance takes them. `original` is diffusers' module unchanged. In `split_einsum` its
-transformers are channels-first and go head by head; in `split_einsum_v2` each head's queries also come in parts of 512.
-The forms are those that apple/ml-stable-diffusion named and described; the code is ours.
+A batch of two: with and without the text, for guidance. `original` is diffusers' module unchanged. In `split_einsum`
+its transformers are channels-first and compute head by head; in `split_einsum_v2` each head's queries are also split
+into parts of 512. The forms are those that apple/ml-stable-diffusion named and described; the code is ours.
 
 arch  the arguments of diffusers' UNet2DConditionModel
 """
@@ -60,7 +60,7 @@ def ports(model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
 
 
 class Unet(nn.Module):
-    """diffusers' module; `spatial` replaces each of its transformers, which otherwise take (B, 77, C)."""
+    """The UNet of diffusers; `spatial` replaces each of its transformers, which would take (B, 77, C)."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Unet(nn.Module):
 
 
 class UnetAttention(nn.Module):
-    """Attention of (B, C, 1, S) to itself or to words (B, C', 1, 77), head by head."""
+    """Attention of (B, C, 1, S) to itself or to text (B, C', 1, 77), head by head."""
 
     def __init__(self, part: Dynamic, in_parts: bool):
         super().__init__()
@@ -110,7 +110,7 @@ class UnetAttention(nn.Module):
 
 
 class UnetBlock(nn.Module):
-    """Attention to the picture, attention to the words, a gated feed-forward; each after a norm."""
+    """A block: attention to the picture, attention to the text, a gated feed-forward, each after a norm."""
 
     def __init__(self, block: Dynamic, in_parts: bool):
         super().__init__()

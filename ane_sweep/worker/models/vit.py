@@ -30,7 +30,7 @@ class Vit(_tower.TowerFamily):
         return Ports((pixels,), hidden_output(1 + (height // down) * (width // across), config.hidden_size))
 
     def split_einsum(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-        """Build the same function in Neural Engine form, on the same tensors."""
+        """Build the encoder in the form for the Neural Engine, with Hugging Face's weights."""
         config, classifies = self.configure(model), _classifies(model)
         read = _ane.Reader(state, "vit." if classifies else "")
         patch = "embeddings.patch_embeddings.projection"

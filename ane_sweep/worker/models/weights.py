@@ -1,4 +1,4 @@
-"""Reading or drawing of a model's state: Hugging Face tensor names -> fp32 tensors, complete and finite.
+"""Read or draw a model's state: Hugging Face tensor names -> fp32 tensors, complete and finite.
 
 A state holds one tensor per parameter of the family's skeleton; tied weights appear once, under the name the module
 lists first (`transformer.wte.weight`, never also `lm_head.weight`). A state that does not fit raises WeightsError.
@@ -34,10 +34,10 @@ def load_state(
 ) -> dict[str, torch.Tensor]:
     """Return the state for `model`, from `checkpoint` or, for weights of kind "random", from `weights["seed"]`.
 
-    lazy   the tensors are drawn or read when they are used (_lazy.py); a value that is not finite is found then
+    lazy   the tensors are drawn or read on use (_lazy.py), and only then checked for values that are not finite
 
-    Raises WeightsError for no files, a pickle not allowed by name, a corrupt file, tensors missing, unknown or of
-    another shape, values that are not finite, or a config.json that contradicts the model.
+    Raises WeightsError for missing files, a pickle that is not explicitly allowed, a corrupt file, tensors missing,
+    unknown or of another shape, values that are not finite, or a config.json that contradicts the model.
     """
     if weights["kind"] == "random":
         seed = weights.get("seed", 0)
@@ -63,9 +63,9 @@ def parameter_shapes(model: Model) -> dict[str, tuple[int, ...]]:
 
 
 def make_random_state(model: Model, seed: int, *, lazy: bool = False) -> dict[str, torch.Tensor]:
-    """Draw weights that keep activations of sensible size; a tensor depends on (seed, its name, its shape) alone.
+    """Draw weights that keep activations of moderate size; a tensor depends only on (seed, its name, its shape).
 
-    Uniform, not normal: the same bits on every machine, as no logarithm or cosine of the CPU at hand is involved.
+    Uniform, not normal: the bits are then the same on every machine, as no logarithm or cosine of the CPU is used.
     """
     module = build_meta_skeleton(model)
     shapes = {name: tuple(tensor.shape) for name, tensor in module.named_parameters()}
@@ -115,7 +115,7 @@ def draw_tensor(key: str, shape: tuple[int, ...], mean: float, std: float) -> to
 
 
 class _Checkpoint:
-    """The tensors of a folder, as `_types.Tensors`, read file by file."""
+    """The tensors of a checkpoint folder (see `_types.Tensors`), read file by file."""
 
     def __init__(self, folder: Path, allow_pickle: bool):
         self.folder = folder
@@ -197,7 +197,7 @@ def _unpickle(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _match_names(wanted: dict[str, tuple[int, ...]], source: Tensors, model: Model) -> dict[str, str]:
-    """Return the checkpoint's name of each parameter. Raises WeightsError naming a few of those that do not fit."""
+    """Return {parameter: its name in the checkpoint}. Raises WeightsError that names some tensors which do not match."""
     module, family = build_meta_skeleton(model), models.get(model["family"])
     ties: dict[str, str] = getattr(module, "all_tied_weights_keys", {})
     tied = {alias: target for alias, target in ties.items() if target in wanted}
@@ -239,7 +239,7 @@ def _match_names(wanted: dict[str, tuple[int, ...]], source: Tensors, model: Mod
 
 
 def _list_spellings(name: str, prefix: str, renamed: Renamed) -> Iterator[str]:
-    """Yield the names in the module that a checkpoint's name may stand for: the same, without prefix, with it."""
+    """Yield the module's possible names for a checkpoint's name: the same, without prefix, with prefix."""
     for pattern, new in renamed:
         name = re.sub(pattern, new, name)
     for old, new in _OLD_NAMES:
@@ -268,7 +268,7 @@ def _read(source: Tensors, chosen: dict[str, str]) -> dict[str, torch.Tensor]:
 
 
 def _check_config(checkpoint: Path, model: Model) -> None:
-    """Compare config.json with the model: equal shapes may still belong to another one (heads, activation, epsilon)."""
+    """Compare config.json with the model, as equal shapes may still belong to another model (heads, activation, epsilon)."""
     path = checkpoint / "config.json"
     if not path.exists():
         return

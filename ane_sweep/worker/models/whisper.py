@@ -22,7 +22,7 @@ EPS = 1e-5  # torch's own, as Hugging Face's module has it
 
 
 class Spectrum(nn.Module):
-    """The embedding (1, mel, 2 S) -> (1, C, 1, S): two convolutions over time, and the positions."""
+    """The embedding of a spectrum, (1, mel, 2 S) -> (1, C, 1, S): two convolutions over time, and the positions."""
 
     conv1_weight: Tensor
     conv1_bias: Tensor
@@ -53,7 +53,7 @@ class Whisper(_tower.TowerFamily):
         return Ports((spectrum,), hidden_output(config.max_source_positions, config.d_model))
 
     def split_einsum(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
-        """Build the same function in Neural Engine form, on the same tensors."""
+        """Build the encoder in the form for the Neural Engine, with Hugging Face's weights."""
         config, read = self.configure(model), _ane.Reader(state)
         heads, act = config.encoder_attention_heads, config.activation_function
         layers = [NAMES.layer(read.under(f"layers.{i}."), heads, EPS, act) for i in range(config.encoder_layers)]

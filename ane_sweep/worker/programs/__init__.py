@@ -1,17 +1,18 @@
-"""Kinds of programs, a folder each: all that one toolchain does to a model. The folder's name is the kind.
+"""Kinds of programs, one folder each, with everything that one toolchain does to a model. The folder's name is the
+kind.
 
     KIND/__init__.py  PROGRAM, a literal that is read without importing it: see bridge/programs.py
-    KIND/convert.py   a Converter: makes a program of a torch module
+    KIND/convert.py   a Converter: converts a torch module to a program
     KIND/size.py      a Sizer: measures a program
     KIND/compress.py  a Compressor: compresses its weights
-    KIND/calibrate.py a Calibrator: measures what some recipes need before
+    KIND/calibrate.py a Calibrator: makes the measurements that some recipes need
     KIND/compile.py   a ProgramCompiler: compiles it for this machine
     KIND/place.py     a Placer: asks the toolchain where each op would run
     KIND/run.py       a runtime of the kind's name, with RUNTIME as in runtimes/ and `program` its kind; further runtimes
                       of a kind are modules of runtimes/
 
-A kind without a part has none of the stages that declare it (`parts` of bridge/stages.py). Of the parts only `convert` and
-`size` are needed. The kind of a cell is that of its runtime; a task names it in params["program"], unless it is the default.
+A kind without a part lacks the stages that declare this part (`parts` of bridge/stages.py). Only `convert` and `size`
+are required. The kind of a cell is that of its runtime; a task names it in params["program"], unless it is the default.
 """
 
 import importlib
@@ -53,7 +54,9 @@ class ConversionJob:
 
 @dataclass(frozen=True)
 class Compressed:
-    """The result of a compression: setting by weight, and why others were adapted or left; numbers of the dense weights."""
+    """The result of a compression: settings by weight, the reasons why weights were adapted or left out, and the count
+    of uncompressed numbers.
+    """
 
     settings: Mapping[str, recipes.Recipe]
     adapted: Mapping[str, str]
@@ -84,40 +87,40 @@ class PlannedOp(TypedDict, total=False):
 
 
 class Held(TypedDict):
-    """Files that the compiler left for a plan, by name, and the reasons for those that were not taken."""
+    """The compiler's files that were copied for a plan, by name, and the reasons for those that were not."""
 
     files: list[str]
     left: list[str]
 
 
 class ProgramPlan(TypedDict):
-    """The plan of one compiled program: its ops in order, and what was compiled for it."""
+    """The plan of one compiled program: its ops in order, and the compiled files."""
 
     rows: list[PlannedOp]
     compiled: Held
 
 
 class Converter(Protocol):
-    """Part `convert`."""
+    """The interface of a kind's convert.py."""
 
     def convert(self, jobs: Mapping[str, ConversionJob], target: Path) -> Facts:
         """Write a program of one function, or of several by name. Return facts: ops, parameter_bytes, numbers.
 
-        `numbers` counts the floating-point numbers of its weights; a kind may add facts, as grown_blocks. The module's
-        weights may be lazy: `grow.materialise_tensors(module)` reads them.
+        `numbers` counts the floating-point numbers in its weights; a kind may add facts such as grown_blocks. The
+        module's weights may be lazy: `grow.materialise_tensors(module)` reads them.
         """
         ...
 
 
 class Sizer(Protocol):
-    """Part `size`."""
+    """The interface of a kind's size.py."""
 
     def measure_bytes(self, program: Path) -> int: ...
     def compute_bits_per_weight(self, program: Path, numbers: int) -> float: ...
 
 
 class Compressor(Protocol):
-    """Part `compress`. `program` is the folder of the artifact."""
+    """The interface of a kind's compress.py. `program` is the folder of the artifact."""
 
     def compress(self, program: Path, recipe: recipes.Recipe, calibration: Path | None, target: Path) -> Compressed:
         """Write the program with its weights compressed. Raises StageError if it cannot hold the recipe."""
@@ -125,7 +128,7 @@ class Compressor(Protocol):
 
 
 class Calibrator(Protocol):
-    """Part `calibrate`. `program` is the folder of the artifact."""
+    """The interface of a kind's calibrate.py. `program` is the folder of the artifact."""
 
     def measure_ranges(self, program: Path, samples: "list[dict[str, np.ndarray]]") -> Mapping[str, object]:
         """Return the range of each activation over the samples."""
@@ -134,18 +137,18 @@ class Calibrator(Protocol):
     def measure_sensitivity(
         self, program: Path, samples: "list[dict[str, np.ndarray]]", valid: "np.ndarray", wanted: SensitivityParams
     ) -> "SensitivityCurve":
-        """Return the outputs' error for each weight at each width; `valid` marks the positions that count."""
+        """Return the outputs' error for each weight at each width; `valid` marks the positions to compare."""
         ...
 
 
 class SensitivityCurve(TypedDict):
-    """As calibrate.py of the kind measures it. `curve`: what mixes of widths cost and give, for the facts."""
+    """The result of measure_sensitivity. `curve`: size and accuracy of mixed widths."""
 
     curve: list[dict[str, object]]
 
 
 class ProgramCompiler(Protocol):
-    """Part `compile`. `program` is the folder of the artifact."""
+    """The interface of a kind's compile.py. `program` is the folder of the artifact."""
 
     def compile_programs(self, program: Path, out: Path, compiler: str) -> str | None:
         """Compile all programs into `out`; return the compiler's version, or None if unknown."""
@@ -153,10 +156,10 @@ class ProgramCompiler(Protocol):
 
 
 class Placer(Protocol):
-    """Part `place`."""
+    """The interface of a kind's place.py."""
 
     def plan(self, params: dict[str, object], inputs: Mapping[str, Path], keep: Path) -> list[ProgramPlan]:
-        """Return the plan of each program and function, in the order they run; files that were compiled go to `keep`."""
+        """Return the plan of each program and function, in the order they run; compiled files are copied to `keep`."""
         ...
 
     def describe_compiled(
@@ -167,10 +170,10 @@ class Placer(Protocol):
 
 
 def part(kind: str, name: str) -> ModuleType:
-    """Import a part of a kind; the caller says which of the protocols above it is."""
+    """Import a part of a program kind; the caller knows the protocol that it follows."""
     return importlib.import_module(f"{__name__}.{kind}.{name}")
 
 
 def name_file(kind: str) -> str:
-    """Return the name of the file that a stage leaves."""
+    """Return the name of the program file that a stage writes."""
     return f"model{PROGRAMS[kind].suffix}"

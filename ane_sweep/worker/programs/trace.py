@@ -1,8 +1,9 @@
 """A plan as a trace for chrome://tracing and ui.perfetto.dev, with a row for each unit and the ops in sequence.
 
-Format: "Trace Event Format" of Chromium, complete events (ph "X") and metadata (ph "M"); times in microseconds. The trace
-is no measurement: an op's length is the compiler's estimate if analytics.mil has one for its backend, else its share of
-the plan's cost, as if the whole plan took one millisecond. The args of each event name the source of its length.
+Format: "Trace Event Format" of Chromium, complete events (ph "X") and metadata (ph "M"); times in microseconds. The
+trace is no measurement: an op's length is the compiler's estimate if analytics.mil has one for its backend, else its
+share of the plan's cost, as if the whole plan took one millisecond. The args of each event name the source of its
+length.
 """
 
 from collections.abc import Sequence

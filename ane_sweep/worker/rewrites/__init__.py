@@ -1,4 +1,4 @@
-"""Rewrites of a model, one module each: a declaration REWRITE (bridge/rewrites.py), and of these functions those it needs.
+"""Rewrites of a model, one module each: a declaration REWRITE (bridge/rewrites.py), and some of these functions:
 
 rewrite(module, ports, value) -> torch.nn.Module    the module, changed or wrapped; `ports` are its inputs and outputs
 change_left_out(names, value)                       change the set of coremltools' passes that a conversion leaves out
@@ -21,7 +21,7 @@ _MODULES = ("TORCHSCRIPT_MODULE_TYPE", "TORCHSCRIPT_MODULE_NAME")
 
 
 class Op(Protocol):
-    """An operation of coremltools' program, as far as a selector reads it."""
+    """The fields of an op in coremltools' program that selectors read."""
 
     op_type: str
     name: str
@@ -29,7 +29,7 @@ class Op(Protocol):
 
 
 def _chosen(options: Options, function: str) -> Iterator[tuple[ModuleType, object]]:
-    """Yield (module, value) of each rewrite that is asked for and has this function."""
+    """Yield (module, value) of each requested rewrite that has this function."""
     for name, declared in REWRITES.items():
         if (value := getattr(options, name)) != declared.plain:
             module = importlib.import_module(f"{__name__}.{name}")
@@ -38,25 +38,25 @@ def _chosen(options: Options, function: str) -> Iterator[tuple[ModuleType, objec
 
 
 def rewrite_module(module: "nn.Module", ports: Ports, options: Options) -> "nn.Module":
-    """Return a family's module, rewritten as the options ask."""
+    """Return a family's module after the requested rewrites."""
     for rewrite, value in _chosen(options, "rewrite"):
         module = rewrite.rewrite(module, ports, value)
     return module
 
 
 def left_out_passes(left_out: set[str], options: Options) -> set[str]:
-    """Return the names of coremltools' passes that a conversion leaves out: these, changed by the options."""
+    """Return the names of coremltools' passes to leave out: the given ones, as changed by the rewrites."""
     for rewrite, value in _chosen(options, "change_left_out"):
         rewrite.change_left_out(left_out, value)
     return left_out
 
 
 def fp32_selectors(options: Options) -> list[Callable[[Op], bool]]:
-    """Return functions that are true for ops of an fp16 program that stay in fp32."""
+    """Return functions that return True for ops of an fp16 program that stay in fp32."""
     made = [rewrite.select_fp32(value) for rewrite, value in _chosen(options, "select_fp32")]
     return [select for select in made if select is not None]
 
 
 def module_names(op: Op) -> list[str]:
-    """Return the names and types of the torch modules that an op comes from."""
+    """Return the names and types of the torch modules behind an op."""
     return [str(name) for source in op.scopes if getattr(source, "name", "") in _MODULES for name in op.scopes[source]]

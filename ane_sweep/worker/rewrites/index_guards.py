@@ -1,4 +1,4 @@
-"""index_guards: a compare, an add and a select before each gather, as coremltools makes them and programs of others have them."""
+"""index_guards: a compare, an add and a select before each gather, as coremltools and other people's programs have them."""
 
 from ane_sweep.bridge.rewrites import Rewrite
 

@@ -1,6 +1,6 @@
 """lm_head_splits: the vocabulary projection in several convolutions.
 
-The Neural Engine takes no single weight of a vocabulary's size; pieces of it may fit.
+The Neural Engine does not accept a single weight of a vocabulary's size; its pieces may fit.
 """
 
 from torch import nn

@@ -1,4 +1,4 @@
-"""norm: a layer norm as one op of the Neural Engine, as single ops, or partly in fp32."""
+"""norm: a layer norm as one op of the Neural Engine, as separate ops, or partly in fp32."""
 
 from collections.abc import Callable
 

@@ -20,7 +20,7 @@ REWRITE = Rewrite(
 
 
 class Padded(nn.Module):
-    """A module whose `inner` works on `more` further positions, which no real token sees: they are masked, or come later."""
+    """A module whose `inner` gets `more` additional positions, which no real token sees: they are masked, or come later."""
 
     def __init__(self, inner: nn.Module, ports: Ports, more: int):
         super().__init__()

@@ -3,11 +3,11 @@
 A runtime `runtimes/<name>.py`, or `programs/<name>/run.py` of a program kind, holds
 
     RUNTIME      its traits, a literal that is read without importing it: see bridge/runtimes.py
-    available()  None, or the reason why this host cannot run it ("needs macOS"); stages call it before they load. The
-                 planner does not import the module and calls the function that `cannot` of the literal names
+    available()  None, or the reason why this host cannot run it ("needs macOS"); stages call it before loading. The
+                 planner does not import the module; it calls the function named by `cannot` in the literal
     load(params, inputs)  a Runtime
     functions(params, inputs, names)  the functions of a program with a key-value cache, {name: Runtime}; each with
-                 `reset()`, which makes new `states`; a prediction goes on from the states of the one before
+                 `reset()`, which makes new `states`; a prediction continues from the states of the previous one
 """
 
 import importlib
@@ -30,7 +30,7 @@ def check_available(name: str) -> None:
 
 
 def load(params: dict[str, object], inputs: dict[str, Path]) -> Runtime:
-    """Load the runtime that params name, as one that takes one input and gives arrays.
+    """Load the runtime that params name, with an interface for one input at a time and arrays as outputs.
 
     A program with a cache is driven through both of its functions, a batch is fed one input at a time, and a
     classifier's probabilities become numbers.

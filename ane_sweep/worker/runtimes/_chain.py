@@ -1,4 +1,4 @@
-"""Inputs and outputs of a chain of programs, on this Mac and on a connected device."""
+"""Inputs and outputs of a chain of programs, on this Mac or a connected device."""
 
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ _LAYOUTS = {
 
 
 class Chain:
-    """Inputs and outputs of a chain of programs, or of one pipeline, from their packages.
+    """The inputs and outputs of a chain of programs, or of one pipeline, from their packages.
 
-    takes, stateful  of each program: names of its inputs, and True if it keeps states
+    takes, stateful  for each program: names of its inputs, and whether it has states
     real, outputs    names of the floating-point inputs, and of the chain's outputs
     pictures         inputs that Core ML takes as images, with their layout in PIL's words
     realised         facts for the record that are known before loading
@@ -53,7 +53,7 @@ class Chain:
 
 
 def to_bindable(value: np.ndarray) -> np.ndarray:
-    """Return `value` as float32 or int32 if the binding of coremltools 9.0 lacks its type (CoreMLPythonArray.mm)."""
+    """Convert a value to float32 or int32 if coremltools 9.0 cannot pass its type (CoreMLPythonArray.mm)."""
     value = np.ascontiguousarray(value)
     if value.dtype == np.float16:
         return value.astype(np.float32)
@@ -63,7 +63,7 @@ def to_bindable(value: np.ndarray) -> np.ndarray:
 
 
 def to_picture(value: np.ndarray, layout: str) -> Any:
-    """Return a PIL image of levels from 0 to 255, (1, channels, height, width), as coremltools gives it to Core ML."""
+    """Return a PIL image of levels from 0 to 255, (1, channels, height, width), in the form that coremltools passes to Core ML."""
     from PIL import Image
 
     levels = np.asarray(value)[0].transpose(1, 2, 0)

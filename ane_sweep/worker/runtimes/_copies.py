@@ -1,13 +1,13 @@
-"""Several programs loaded at once and predicted in turns, which probes the memory of a Neural Engine from outside.
+"""Several programs loaded at once and predicted in turn, which tests the memory of a Neural Engine from outside.
 
-One sample is a round, every copy once, given per prediction; each copy's own times are reported too, so that a copy that
-left the Neural Engine shows. (Five copies of 820 MB on an M1 Max: the fifth ran on the CPU, and identical ones
-shared memory; more-ane-transformers notes, 30 March to 1 April 2023.)
+One sample is a round in which every copy predicts once, stated per prediction; each copy's own times are reported too,
+which shows a copy that left the Neural Engine. (Five copies of 820 MB on an M1 Max: the fifth ran on the CPU, and
+identical ones shared memory; more-ane-transformers notes, 30 March to 1 April 2023.)
 
     identical   the same package each time
     different   copies with other weights: in every 16 KiB of them the lowest bits of one value differ, so that no page of
                 two copies is equal; outputs change about as much as by rounding the weights to fp16
-    sizes       copies of other sizes are the beginning of the program, up to the cut that comes nearest in bytes
+    sizes       smaller copies are the beginning of the program, up to the cut with the nearest size in bytes
 """
 
 import shutil
@@ -42,7 +42,7 @@ _FLOATS = {"fp16": 2, "fp32": 4, "bf16": 2}
 
 
 class Copies(Runtime):
-    """A runtime made of several: `predict` calls each once, in the order of their numbers, and returns the first's outputs."""
+    """A runtime of several copies: `predict` calls each once, in order, and returns the outputs of the first."""
 
     clock: Callable[[], float]
 
@@ -58,11 +58,11 @@ class Copies(Runtime):
         return sum(times) if len(times) == len(self.loaded) else None
 
     def prepare(self, inputs: Arrays) -> Arrays:
-        """Return inputs in the types that the runtime takes without conversion."""
+        """Return inputs in types that the runtime takes without conversion."""
         return self.loaded[0].prepare(inputs)
 
     def predict(self, inputs: Arrays) -> Arrays:
-        """Predict with each copy in turn; return the outputs of copy 1."""
+        """Predict with each copy in turn and return the outputs of copy 1."""
         outputs = None
         for copy, times in zip(self.loaded, self.calls_s, strict=True):
             start = self.clock()
@@ -93,7 +93,7 @@ class Copies(Runtime):
         )
 
     def metrics(self, source: str) -> list[Metric]:
-        """Return each copy's load time and the median of its calls but the first, and the ratio of slowest to fastest."""
+        """Return each copy's load time and median call without the first, and the ratio of slowest to fastest."""
         metrics, medians = [], []
         for number, (load_s, calls) in enumerate(zip(self.load_s, self.calls_s, strict=True), 1):
             medians.append(quantile(calls[1:] or calls, 0.5))
@@ -107,7 +107,7 @@ class Copies(Runtime):
 def load(
     runtime: Module, params: dict[str, object], inputs: dict[str, Path], clock: Callable[[], float] = time.perf_counter
 ) -> Copies:
-    """Load several copies of a program. Raises the errors of the runtime's own `load`, and errors.StageError."""
+    """Load several copies of a program. Raises the errors of the runtime's `load`, and errors.StageError."""
     copies = _CopiesOnly.read(params).copies
     programs = _make_programs(inputs["program"], copies)
     numbers, is_own = list(programs), all(folder == inputs["program"] for folder in programs.values())
@@ -126,7 +126,7 @@ def load(
 
 
 def _make_programs(source: Path, copies: CopiesParams) -> dict[int, Path]:
-    """Return the folder of each copy by number: the source itself for a copy that differs in nothing."""
+    """Return {number of a copy: its folder}; for an unchanged copy this is the source itself."""
     sizes, folder = copies.sizes or [1], Path(tempfile.mkdtemp())
     programs = {}
     for number in range(1, copies.count + 1):
@@ -138,7 +138,7 @@ def _make_programs(source: Path, copies: CopiesParams) -> dict[int, Path]:
 
 
 def _cut_beginning(source: Path, target: Path, share: float) -> Path:
-    """Make a folder with the first part of a program, whose weights come nearest to `share` of all."""
+    """Write the first part of a program to a folder, cut where its weights come nearest to `share` of all."""
     if not target.exists():
         (path,) = package.program_paths(source)
         line = line_up(graph.load(path))
@@ -154,7 +154,7 @@ def _cut_beginning(source: Path, target: Path, share: float) -> Path:
 
 
 def _copy_varied(source: Path, target: Path, number: int) -> Path:
-    """Copy a folder of programs, with weights that differ from those of every other number."""
+    """Copy a folder of programs with slightly changed weights; each `number` gives other weights."""
     shutil.copytree(source, target)
     changed = sum(_vary_package(path, number) for path in sorted(target.glob("*.mlpackage")))
     if not changed:
@@ -166,7 +166,7 @@ def _copy_varied(source: Path, target: Path, number: int) -> Path:
 
 
 def _vary_package(package_path: Path, number: int) -> int:
-    """Change one value in every page of the floating-point weights of a package; return how many."""
+    """Change one value in every memory page of a package's floating-point weights and return the number of changes."""
     changed = 0
     for part in pipeline.read_programs(package_path):
         values = [value.blobFileValue for op in _iterate_operations(part.spec) for value in blob_values(op)]

@@ -1,9 +1,9 @@
-"""Import of coremltools without the frameworks that it converts from, for processes that only load, plan and predict.
+"""Import coremltools without the frameworks that it converts from, in processes that only load, plan and predict.
 
 coremltools 9.0 imports torch, transformers, scikit-learn, xgboost and tensorflow where they are installed, for its
-converters. A process that predicts has no use for them: without, the import takes 0.6 s of CPU in place of 3.6 (measured,
-Linux), and the process is smaller by their memory, which would otherwise count as the model's. Frameworks that were
-imported before stay, and all of them can be imported afterwards.
+converters. A process that predicts does not need them: without them, the import takes 0.6 s of CPU instead of 3.6
+(measured, Linux), and the process is smaller by their memory, which would otherwise count as the model's. Frameworks
+that were imported before stay, and all of them can be imported afterwards.
 """
 
 import sys

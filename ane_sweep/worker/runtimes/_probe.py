@@ -1,6 +1,7 @@
-"""Probes of this host's frameworks, run in a process of their own: `python -m ane_sweep.worker.runtimes._probe coreml|torch`.
+"""Probes of this host's frameworks, run in a separate process: `python -m ane_sweep.worker.runtimes._probe
+coreml|torch`.
 
-Prints one JSON object. Whatever goes wrong inside, crashes included, is the caller's to report.
+It prints one JSON object. The caller reports all failures, crashes included.
 """
 
 import json
@@ -50,7 +51,7 @@ def _name_device(device: object) -> str:
 
 
 def _time_prediction(ct: ModuleType) -> float:
-    """Return the milliseconds of the second prediction of y = relu(x), 4 values. Raises RuntimeError as Core ML does."""
+    """Return the milliseconds of the second prediction of y = relu(x), 4 values. Raises RuntimeError from Core ML."""
     import numpy as np
     from coremltools.converters.mil import Builder as mb
     from coremltools.converters.mil.mil import Var

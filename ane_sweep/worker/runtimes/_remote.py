@@ -1,8 +1,8 @@
-"""Core ML on the iPhone or iPad on the USB port, through coremltools' own remote device support (Xcode 16 and later).
+"""Core ML on the iPhone or iPad at the USB port, through coremltools' own remote device support (Xcode 16 and later).
 
-coremltools builds a small app from its own sources, signs it with the team in ANE_SWEEP_TEAM, installs it, and hands
-models and tensors over as files. A call takes a second of transfer; only the times count that Core ML on the device reports
-for loading and predicting, so `clock` moves by those alone. States are not supported there (coremltools 9.0).
+coremltools builds a small app from its own sources, signs it with the team in ANE_SWEEP_TEAM, installs it, and
+transfers models and tensors as files. A call needs a second for the transfer, so `clock` counts only the times that
+Core ML on the device reports for loading and predicting. States are not supported there (coremltools 9.0).
 """
 
 import asyncio
@@ -22,7 +22,7 @@ TEAM_VARIABLE = "ANE_SWEEP_TEAM"  # an Apple development team's id, for signing
 
 
 class RemoteRuntime(Runtime):
-    """A chain of models on the device; the same contract as CoreMLRuntime."""
+    """A chain of models on the device, with the interface of CoreMLRuntime."""
 
     last_native_ms: float | None = None
 

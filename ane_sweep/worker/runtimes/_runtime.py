@@ -1,4 +1,4 @@
-"""The interface of runtimes as stages use it: of a loaded runtime, and of its module."""
+"""The interfaces for stages: of a loaded runtime, and of its module."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +12,15 @@ Call = Callable[[], object]
 
 
 class Runtime(Protocol):
-    """A program or module that is loaded and ready to predict. Subclasses inherit these defaults.
+    """A program or module that is loaded and can predict. Subclasses inherit these defaults.
 
     realised         facts for the record: runtime, numerics, threads, compute_units, chunks
-    clock            clock that times a prediction: of a device, without the transfer; None: this process's
-    states           states that a prediction leaves for the next one, if the program has any
+    clock            the clock that times a prediction; a device's clock excludes the transfer; None: this process's
+                     clock
+    states           the states after a prediction, for the next one, if the program has any
     batch            inputs in one prediction
     parts, part      number of programs that one prediction calls in turn, and the name of such a part
-    marks            if it is a list, a prediction appends the times when it calls each part and when that returns
+    marks            if it is a list, a prediction appends the times when each part is called and returns
     last_native_ms   the runtime's own time of the last prediction, without Python's share; None: unknown
     """
 
@@ -36,11 +37,11 @@ class Runtime(Protocol):
         return None
 
     def reset(self) -> None:
-        """Set the states to their start. Stateless programs have nothing to reset."""
+        """Reset the states. Stateless programs have nothing to reset."""
         return None
 
     def prepare(self, inputs: Arrays) -> Arrays:
-        """Return inputs in the types that the runtime takes, so that no conversion falls into a timed call."""
+        """Return inputs in types that the runtime takes, so that a timed call includes no conversion."""
         return inputs
 
     def predict(self, inputs: Arrays) -> Arrays:
@@ -48,16 +49,16 @@ class Runtime(Protocol):
         ...
 
     def op_times(self, inputs: Arrays) -> list[tuple[str, str, int, float]]:
-        """Return (name, type, number of its chunk, seconds) of each op of one more prediction; empty if unknown."""
+        """Return (name, type, number of its chunk, seconds) of each op of one further prediction; empty if unknown."""
         return []
 
     def timed(self, inputs: Arrays) -> tuple[Call, Call | None]:
-        """Return the calls to time: one prediction of prepared inputs, and prefill, or None without a cache."""
+        """Return the calls to time: one prediction of prepared inputs, and prefill (None without a cache)."""
         return (lambda: self.predict(inputs)), None
 
 
 class Module(Protocol):
-    """A runtime's module."""
+    """The interface of a runtime's module."""
 
     def available(self) -> str | None: ...
     def load(self, params: dict[str, object], inputs: dict[str, Path]) -> Runtime: ...

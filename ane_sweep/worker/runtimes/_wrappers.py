@@ -28,9 +28,10 @@ class _Wrapper(Runtime):
 
 
 class Batched(_Wrapper):
-    """A program of `batch` inputs, fed with one input in another row each time, among the inputs before it (or copies).
+    """A program with a batch of `batch` inputs; each input comes once, in changing rows, together with the inputs
+    before it (or copies).
 
-    So the score shows a model in which rows influence each other.
+    If rows influence each other, the score shows it.
     """
 
     def __init__(self, inner: Runtime, batch: int):
@@ -40,7 +41,7 @@ class Batched(_Wrapper):
         self.realised = {**inner.realised, "batch": batch}
 
     def prepare(self, inputs: Arrays) -> Arrays:
-        """Return a full batch, in the types that the runtime takes without conversion."""
+        """Return a full batch, in types that the runtime takes without conversion."""
         self._row = (self._row + 1) % self.batch
         others = [*self._before, *[inputs] * self.batch][: self.batch - 1]
         rows = [*others[: self._row], inputs, *others[self._row :]]
@@ -60,7 +61,7 @@ class Batched(_Wrapper):
 
 
 class Classes(_Wrapper):
-    """A classifier whose probabilities by class name become one row, in the program's order of classes."""
+    """A classifier whose probabilities by class name are converted to one row, in the program's order of classes."""
 
     def predict(self, inputs: Arrays) -> Arrays:
         """Return {"probabilities": (1, classes) float32}."""
@@ -72,10 +73,10 @@ class Classes(_Wrapper):
 
 
 class Decoding(Runtime):
-    """A program with states (cache=stateful), made of the runtimes of prefill and decode, which share their states.
+    """A program with states (cache=stateful), composed of the runtimes of prefill and decode, which share states.
 
-    It takes the same inputs and gives the same outputs as a program without a cache: so comparing outputs compares
-    decoding with one forward pass.
+    Its inputs and outputs are those of a program without a cache, so that comparing outputs compares decoding with one
+    forward pass.
     """
 
     def __init__(self, functions: dict[str, Runtime]):
@@ -84,12 +85,12 @@ class Decoding(Runtime):
         self.parts = self._decode.parts
 
     def reset(self) -> None:
-        """Set all states to zeros and share them between both functions."""
+        """Set all states to zeros and let prefill and decode share them."""
         self._prefill.reset()
         self._decode.states = self._prefill.states
 
     def predict(self, inputs: Arrays) -> Arrays:
-        """Return `logits` of the window: prefill, then the last tokens decoded one by one (STEPS, at most half)."""
+        """Return the `logits` of the window: prefill, then decode the last tokens one by one (STEPS, at most half)."""
         length = _find_tokens(inputs).shape[1]
         first = length - min(length // 2, STEPS)
         self.realised["decoded_tokens"] = length - first
@@ -113,7 +114,7 @@ class Decoding(Runtime):
 
     @property
     def marks(self) -> list[float] | None:
-        """Return the marks of the decoding step, which is the call that is timed."""
+        """Return the marks of the decoding step, which is the timed call."""
         return self._decode.marks
 
     @marks.setter
@@ -126,7 +127,7 @@ class Decoding(Runtime):
         return self._decode.last_native_ms
 
     def _prompt(self, inputs: Arrays, length: int) -> np.ndarray:
-        """Return the logits of prefill on the first `length` tokens; later cache entries are overwritten by decode."""
+        """Return the logits of prefill on the first `length` tokens; decode overwrites later cache entries."""
         self.reset()
         (name,) = (name for name in inputs if name in TOKENS)
         prompt = inputs[name].copy()
@@ -135,7 +136,7 @@ class Decoding(Runtime):
 
 
 class CachingFunction(_Wrapper):
-    """A function whose outputs `new_*` are stored as the inputs of the same name of the next call of decode."""
+    """A function that stores its outputs `new_*` as inputs for the next decode call."""
 
     def __init__(self, inner: Runtime, kept: Arrays, takes: bool):
         super().__init__(inner)
@@ -151,7 +152,7 @@ class CachingFunction(_Wrapper):
 
 
 class ExplicitDecoding(Decoding):
-    """A program without states (cache=explicit): keys and values go from call to call through this process."""
+    """A program without states (cache=explicit): keys and values pass from call to call through this process."""
 
     def __init__(self, functions: dict[str, Runtime]):
         kept: dict[str, np.ndarray] = {}

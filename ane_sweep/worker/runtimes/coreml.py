@@ -1,5 +1,5 @@
-"""coreml: Core ML itself, through coremltools, on macOS. Not yet run by us on a Mac: exercised on Linux through the
-stand-in, its calls checked against coremltools' signatures.
+"""coreml: Core ML through coremltools, on macOS. We have not yet run it on a Mac: tests run it on Linux through the
+stand-in, and check its calls against coremltools' signatures.
 """
 
 import time
@@ -29,20 +29,20 @@ def available() -> str | None:
 
 
 class FunctionParams(CoreMLParams, frozen=True):
-    """Parameters of this runtime: those of Core ML, and the function of a program with several."""
+    """Parameters of this runtime: those of Core ML, and the function for a program with several."""
 
     function: str | None = None
 
 
 class CoreMLRuntime(Runtime):
-    """A chain of models, or one pipeline, on the given compute units; tensors are handed over by name.
+    """A chain of models, or one pipeline, on the given compute units; tensors pass between them by name.
 
     programs  packages, in order; compiled: the .mlmodelc of each, or None to let Core ML compile the packages itself
-    function  of multifunction programs; None: the default one
+    function  the function of multifunction programs; None: the default one
 
-    `realised["compute_units"]` is what Core ML was allowed to use; stages place and evidence report where it ran. `load_ms`
-    and `load_native_ms` hold an entry per program; `last_native_ms` is Core ML's own time of the last prediction, all
-    programs together, without Python's share (None if unknown).
+    `realised["compute_units"]` are the units that Core ML was allowed to use; stages place and evidence report the
+    units used. `load_ms` and `load_native_ms` hold an entry per program; `last_native_ms` is Core ML's own time of the
+    last prediction, all programs together, without Python's share (None if unknown).
     """
 
     last_native_ms: float | None = None
@@ -75,7 +75,7 @@ class CoreMLRuntime(Runtime):
         ]
 
     def prepare(self, inputs: Arrays) -> Arrays:
-        """Return inputs in the types of coremltools' binding, so that no conversion falls into a timed call."""
+        """Return inputs in the types of coremltools' binding, so that a timed call includes no conversion."""
         import numpy as np
 
         pictures = {
@@ -86,7 +86,7 @@ class CoreMLRuntime(Runtime):
         return {**made, **pictures}
 
     def predict(self, inputs: Arrays) -> Arrays:
-        """Return outputs by name, float16 as float32. States go on from the call before."""
+        """Return outputs by name, float16 as float32. States continue from the previous call."""
         values, marks, clock = dict(inputs), self.marks, time.perf_counter
         taken: float | None = 0.0
         for model, proxy, names, state in zip(self._models, self._proxies, self._chain.takes, self.states):
@@ -106,7 +106,7 @@ def load(params: dict[str, object], inputs: dict[str, Path]) -> CoreMLRuntime | 
 
     params  compute_units; device ("local", "usb"); function, of multifunction programs
 
-    Raises errors.Unavailable off macOS, errors.PackageError, StageError for what Core ML refuses to load.
+    Raises errors.Unavailable off macOS, errors.PackageError, and StageError if Core ML refuses to load a program.
     """
     if reason := available():
         raise Unavailable(f"runtime=coreml {reason}; runtime=reference executes the same programs on this host")
@@ -123,7 +123,7 @@ def load(params: dict[str, object], inputs: dict[str, Path]) -> CoreMLRuntime | 
 
 
 def functions(params: dict[str, object], inputs: dict[str, Path], names: tuple[str, ...]) -> dict[str, Runtime]:
-    """Load functions of the programs by name, each by itself; they share no states by themselves."""
+    """Load the named functions of the programs separately; they do not share states yet."""
     return {name: load({**params, "function": name}, inputs) for name in names}
 
 

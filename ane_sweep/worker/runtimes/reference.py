@@ -1,8 +1,8 @@
-"""reference: executes saved ML Programs on any host's CPU, op by op, with the rounding that the program declares.
+"""reference: executes ML Programs on any host's CPU, op by op, with the rounding that the program declares.
 
-fp16 programs: every op's result is rounded to fp16, sums inside an op are fp32; params["numerics"] chooses otherwise
-(fp16, fp32 or ane), params["effects"] among the known effects of the Neural Engine. Its latency is that of this runtime on
-this CPU and says nothing about Apple hardware.
+In fp16 programs every op's result is rounded to fp16, and sums inside an op are fp32; params["numerics"] can choose
+another mode (fp16, fp32 or ane), and params["effects"] the known effects of the Neural Engine. Its latency is that of
+this runtime on this CPU and says nothing about Apple hardware.
 """
 
 import time
@@ -37,9 +37,9 @@ class ReferenceParams(Params, frozen=True):
 
 
 class ReferenceRuntime(Runtime):
-    """A chain of compiled programs; tensors are handed over by name, unchanged.
+    """A chain of compiled programs; tensors pass between them by name, unchanged.
 
-    function   of programs that have several; "": the default one
+    function   the function of programs with several; "": the default one
     inputs     names of the inputs from outside
     states     one for each program, made by `reset()`; None: each prediction starts from zeros
     """
@@ -76,7 +76,7 @@ class ReferenceRuntime(Runtime):
         self.realised["numerics"] = next((text for text in said if text != "fp32"), "fp32")
 
     def reset(self) -> None:
-        """Set the states to zeros, from which predictions go on."""
+        """Set the states to zeros."""
         self.states = [model.new_state() if model.states else None for model in self.models]
 
     def predict(self, inputs: Arrays) -> Arrays:
@@ -103,7 +103,7 @@ class ReferenceRuntime(Runtime):
         return {name: features.to_output(values[name], feature) for name, feature in self._outputs.items()}
 
     def op_times(self, inputs: Arrays) -> list[tuple[str, str, int, float]]:
-        """Time each op of one more prediction by a clock read after each; no states are kept."""
+        """Return the time of each op of one further prediction, with a clock reading after each; states stay unchanged."""
         found: list[tuple[str, str, int, float]] = []
         models: list[Any] = [one for model in self.models for one in getattr(model, "models", [model])]
         if not all(hasattr(model, "plan") for model in models):  # plain models have no ops
@@ -139,7 +139,7 @@ def load(params: dict[str, object], inputs: dict[str, Path], device: str = "cpu"
 def functions(
     params: dict[str, object], inputs: dict[str, Path], names: tuple[str, ...], device: str = "cpu"
 ) -> dict[str, ReferenceRuntime]:
-    """Load functions of the programs by name; they share no states by themselves."""
+    """Load the named functions of the programs; they do not share states yet."""
     settings = ReferenceParams.read(params)
     paths = package.program_paths(inputs["program"])
     return {name: ReferenceRuntime(paths, settings.numerics, settings.effects, name, device) for name in names}

@@ -1,6 +1,6 @@
-"""reference_cuda: the reference runtime on an NVIDIA GPU, through PyTorch's CUDA. Not yet run by us on one.
+"""reference_cuda: the reference runtime on an NVIDIA GPU, through PyTorch's CUDA. We have not yet run it on such a GPU.
 
-A prediction takes in numpy arrays and gives some back, so copying to and from the GPU is part of it. Its latency is
+A prediction takes and returns numpy arrays, so it includes copying to and from the GPU. Its latency is
 that of this GPU and says nothing about Apple hardware.
 """
 
@@ -22,14 +22,14 @@ def available() -> str | None:
 
 
 def load(params: dict[str, object], inputs: dict[str, Path]) -> reference.ReferenceRuntime:
-    """Compile the programs onto the GPU. Raises errors.Unavailable without CUDA, and as runtimes/reference.py does."""
+    """Compile the programs on the GPU. Raises errors.Unavailable without CUDA, and the errors of runtimes/reference.py."""
     return functions(params, inputs, ("",))[""]
 
 
 def functions(
     params: dict[str, object], inputs: dict[str, Path], names: tuple[str, ...]
 ) -> dict[str, reference.ReferenceRuntime]:
-    """Functions of the programs by name. Raises as `load` does."""
+    """Load the named functions of the programs. Raises the same errors as `load`."""
     made = reference.functions(params, inputs, names, "cuda")
     for runtime in made.values():
         runtime.realised["runtime"] = "reference_cuda"

@@ -1,6 +1,4 @@
-"""torch_eager: the variant's torch module itself, in fp32, with nothing of Core ML: the baseline of the
-converted programs.
-"""
+"""torch_eager: the variant's torch module in fp32, without Core ML: the baseline of the converted programs."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,7 +33,7 @@ class TorchParams(Params, frozen=True):
 
 
 class TorchRuntime(Runtime):
-    """A module whose forward takes the graph's inputs in order and gives a tuple of its outputs.
+    """A module whose forward takes the graph's inputs in order and returns a tuple of its outputs.
 
     cache   the module that holds the states, if there is a key-value cache (models/_cache.py)
     """
@@ -92,9 +90,7 @@ def _order_inputs(inputs: Arrays, ports: Sequence[Port]) -> list[np.ndarray]:
 def load(
     params: dict[str, object], inputs: dict[str, Path], name: str = "torch_eager", device: str = "cpu"
 ) -> TorchRuntime:
-    """Build `params["variant"]` of `params["model"]` around its weights. Raises errors.WeightsError,
-    errors.ConfigError.
-    """
+    """Build `params["variant"]` of `params["model"]` with its weights. Raises errors.WeightsError, errors.ConfigError."""
     module, ports = _build_variant(params, inputs)
     return TorchRuntime(module, ports(), name, device)
 
@@ -106,7 +102,7 @@ def functions(
     name: str = "torch_eager",
     device: str = "cpu",
 ) -> dict[str, TorchRuntime]:
-    """Build functions of a module with a key-value cache; they share weights and states."""
+    """Build the named functions of a module with a key-value cache; they share weights and states."""
     module, ports = _build_variant(params, inputs)
     module = module.to(device)
     return {
@@ -115,7 +111,7 @@ def functions(
 
 
 def _build_variant(params: dict[str, object], inputs: dict[str, Path]) -> tuple[Any, Callable[..., Ports]]:
-    """Build the variant; return the module and a function that gives its ports."""
+    """Build the variant; return the module and a function that returns its ports."""
     from ane_sweep.worker.models import _build
 
     return _build.build(params, inputs, TorchParams.read(params).variant)

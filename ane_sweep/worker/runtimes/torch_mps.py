@@ -1,6 +1,7 @@
-"""torch_mps: the variant's torch module in fp32 on the Mac's GPU, through PyTorch's MPS backend. Not yet run by us on a Mac.
+"""torch_mps: the variant's torch module in fp32 on the Mac's GPU, through PyTorch's MPS. We have not yet run it on a
+Mac.
 
-A prediction takes in numpy arrays and gives some back, so copying to and from the GPU is part of it, as it is of a user's.
+A prediction takes and returns numpy arrays, so it includes copying to and from the GPU, like a user's prediction.
 """
 
 import os
@@ -23,8 +24,8 @@ def available() -> str | None:
 
 
 def load(params: dict[str, object], inputs: dict[str, Path]) -> torch_eager.TorchRuntime:
-    """Build the module and move it to the GPU. Raises errors.Unavailable without MPS, errors.StageError where PyTorch
-    was told to run what MPS lacks on the CPU, which would be timed as the GPU.
+    """Build the module and move it to the GPU. Raises errors.Unavailable without MPS, and errors.StageError if PyTorch
+    is set to run unsupported ops on the CPU, which would be timed as the GPU.
     """
     _check_device()
     return torch_eager.load(params, inputs, name="torch_mps", device="mps")
@@ -33,7 +34,7 @@ def load(params: dict[str, object], inputs: dict[str, Path]) -> torch_eager.Torc
 def functions(
     params: dict[str, object], inputs: dict[str, Path], names: tuple[str, ...]
 ) -> dict[str, torch_eager.TorchRuntime]:
-    """Functions of a module with a key-value cache. Raises as `load` does."""
+    """Build the named functions of a module with a key-value cache. Raises the same errors as `load`."""
     _check_device()
     return torch_eager.functions(params, inputs, names, name="torch_mps", device="mps")
 

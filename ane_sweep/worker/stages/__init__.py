@@ -1,13 +1,13 @@
-"""The stages of a cell: one verb a file, all with one signature.
+"""The stages of a cell: one file each, named by a verb, with one signature.
 
     run(params, inputs, out) -> StageResult
 
-`params`  are the JSON values that enter the task's key; each stage reads those that it uses as a type of its own, `Params`;
+`params`  are the JSON values that enter the task's key; each stage reads its own ones as the type `Params`;
 `inputs`  maps a role to the folder of an upstream artifact: "checkpoint", "program", "reference";
-`out`     is an empty folder; whatever is left in it becomes the task's artifact.
+`out`     is an empty folder; the files written to it become the task's artifact.
 
 The planner reads STAGE of a module without importing it. Modules that run programs import torch and transformers inside
-functions only: a process that times a program shall not hold them.
+functions only: a process that times a program must not load them.
 """
 
 from dataclasses import dataclass, field
@@ -19,12 +19,12 @@ from ane_sweep.placement.types import Placement
 
 @dataclass
 class StageResult:
-    """The result of a stage, apart from the files that it left in `out`.
+    """The result of a stage, apart from the files that it wrote to `out`.
 
-    realised  what really happened (runtime, numerics, inputs ...), merged into the record's `realised`
+    realised  the actual settings (runtime, numerics, inputs ...), merged into the record's `realised`
     facts     for later tasks and the planner (cut_points, parameter_bytes ...), never shown as a result
-    timing    of the stage that times
-    doubts    warnings as sentences: the cell is done, but not everything holds that the user set
+    timing    the timing, from a stage that times
+    doubts    warnings as sentences: the cell is done, but not exactly as requested
     """
 
     metrics: list[Metric] = field(default_factory=list)

@@ -23,7 +23,7 @@ STAGE = Stage(
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Copy the package, because the user's may change while the sweep runs. Raises StageError, errors.PackageError."""
+    """Copy the package, because the user's file may change while the sweep runs. Raises StageError, errors.PackageError."""
     source = inputs["package"]
     target = out / ("model" + (compiled.SUFFIX if compiled.is_compiled(source) else ".mlpackage"))
     try:

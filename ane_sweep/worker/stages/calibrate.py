@@ -3,7 +3,7 @@
 params  ranges: true                                       measure the range of each activation
         sensitivity: {candidates, min_elements, skip}      measure the outputs' error for each weight at each width
 inputs  program (as converted), reference
-leaves  ranges.json and sensitivity.json, of what params name; the second also has the curve of PSNR against size
+leaves  ranges.json and sensitivity.json, as params request; the second also has the curve of PSNR against size
 
 The inputs are those of calibration.npz: text of the same kind as the scored text, but other text.
 """
@@ -35,7 +35,7 @@ class Params(params.ProgramParams, frozen=True):
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Measure ranges and sensitivity. Raises errors.PackageError, errors.UnsupportedOp as the reference runtime does."""
+    """Measure ranges and sensitivity. Raises the reference runtime's errors.PackageError and errors.UnsupportedOp."""
     settings = Params.read(params)
     began = time.perf_counter()
     feeds = Inputs(inputs["reference"], "calibration.npz")

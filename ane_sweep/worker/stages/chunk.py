@@ -1,4 +1,4 @@
-"""chunk: cuts one program into a chain of programs, without a change in numerics.
+"""chunk: cuts one program into a chain of programs that compute the same numbers.
 
 params  count (a number, or "auto"), by ("bytes" | "layers" | "time"), own ("none" | "embeddings" | "head" | "both"), pipeline
         ("manual" | "coreml" | "bisect"); cuts, the user's own places (mil/cut_words.py), if any; chip with by=time;
@@ -41,11 +41,11 @@ class Params(params.Params, frozen=True):
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Cut the program. Raises errors.ChunkError if it cannot be cut as params ask.
+    """Cut the program. Raises errors.ChunkError if it cannot be cut as requested.
 
     facts    chunks, chunk_bytes, boundary_bytes, cut_points, largest_tensor_bytes: see mil/chunker.py
-    realised  chunks, and `cut`, a sentence, if the cut is uneven or far from the request; of the user's own cuts
-              chunk_bytes and cut_behind, the ops behind which they lie
+    realised  chunks, and `cut`, a sentence, if the cut is uneven or far from the request; for cuts that the user chose
+              also chunk_bytes and cut_behind, the ops before the cuts
     metrics  chunk_bytes_max, chunk_bytes_ideal (an equal share), boundary_bytes (all cuts together)
     """
     settings = Params.read(params)
@@ -80,7 +80,7 @@ def _merge(out: Path) -> None:
 
 
 def _bisect_program(source: Path, out: Path) -> dict[str, Any]:
-    """Cut with coremltools' own bisect_model, without its check: that runs all programs in Core ML, as stage `score` does."""
+    """Cut with coremltools' bisect_model, without its check, which would run all programs in Core ML, as stage `score` does."""
     from coremltools.models.utils import bisect_model
 
     bisect_model(str(source), str(out), merge_chunks_to_pipeline=False, check_output_correctness=False)

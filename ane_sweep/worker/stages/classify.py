@@ -1,7 +1,8 @@
-"""classify: a classifier that answers requests until its session ends. The verb starts it; no cell's plan has it.
+"""classify: a classifier that answers requests until its session ends. A verb starts it; cells do not use it.
 
 params   those of `generate`
-request  {texts, count, idle_s}: with a count, the texts are predicted in a tight loop, in turn, `count` times in all
+request  {texts, count, idle_s}: with a count, the texts are predicted in turn in a tight loop, `count` predictions in
+         all
 answers  ready {load_ms, tokenizer, realised, labels}; for each text label {text number, label, probability,
          probabilities, tokens, cut, tokenizer_ms, model_ms}; after a loop timing {...} (see `loop`)
 """
@@ -30,7 +31,7 @@ STAGE = Stage(
 
 
 class Params(params.RuntimeParams, frozen=True, kw_only=True):
-    """Parameters of this stage; the runtime and the talk read more of the same JSON."""
+    """Parameters of this stage; the runtime and the session's modules read more of the same JSON."""
 
     channel: int
     model: Model
@@ -68,7 +69,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
 
 
 class PreparedText:
-    """A text as the program takes it, prepared before the program's clock starts, with its figures for the answer."""
+    """A text converted to the program's inputs before the clock starts, with its figures for the answer."""
 
     def __init__(self, feed: dict[str, np.ndarray], count: int, cut: bool, tokenizer_ms: float):
         self.feed, self.tokenizer_ms = feed, tokenizer_ms
@@ -90,7 +91,7 @@ class Classifier:
         self.names = programs.load_config(msgspec.to_builtins(self.params.model)).id2label
 
     def prepare(self, text: str) -> PreparedText:
-        """Prepare a text; one that is too long is cut. Raises ConfigError for a text of no token."""
+        """Convert a text to inputs; a text that is too long is cut. Raises ConfigError for a text without tokens."""
         model, seq_len = self.params.model, self.params.seq_len
         vocabulary = KINDS[model.task].count_ids(model.arch)
         began = time.perf_counter()
@@ -103,7 +104,7 @@ class Classifier:
         return PreparedText(self.runtime.prepare(feed), len(all_ids), cut, tokenizer_ms)
 
     def predict(self, row: PreparedText) -> tuple[np.ndarray, float]:
-        """Return the logits of a text and the milliseconds that they took."""
+        """Return the logits of a text and the milliseconds of the prediction."""
         began = time.perf_counter()
         made = self.runtime.predict(row.feed)
         return made["logits"], 1000 * (time.perf_counter() - began)
@@ -125,8 +126,9 @@ class Classifier:
     ) -> tuple[list[tuple[np.ndarray, float]], dict[str, float | None]]:
         """Predict `count` times in a row, the texts in turn; return logits and milliseconds of each text, and the timing.
 
-        timing   first_ms: the very first; median_ms, p90_ms of the loop; total_s; per_s; after_idle_ms: one more after a
-                 pause of idle_s (null without a pause); tokenizer_median_ms; count, distinct, warmup
+        timing   first_ms: the first prediction; median_ms, p90_ms of the loop; total_s; per_s; after_idle_ms: one
+                 further prediction after a pause of idle_s (null without a pause); tokenizer_median_ms; count,
+                 distinct, warmup
         """
         first_ms = self.predict(rows[0])[1]
         made: list[tuple[np.ndarray, float]] = []

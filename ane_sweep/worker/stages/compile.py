@@ -1,10 +1,10 @@
-"""compile: compiles programs for this machine: of ML Programs the form .mlmodelc. macOS only.
+"""compile: compiles programs for this machine, ML Programs to the form .mlmodelc. macOS only.
 
 params  compiler ("coremltools": Core ML's own compileModel; "coremlc": Xcode's, through xcrun), host
 inputs  program
 leaves  one .mlmodelc per program of the chain, of the same name
 
-Nothing is compiled for the Neural Engine here: that happens when the result is first loaded (stage load).
+It does not compile for the Neural Engine: that happens when the result is first loaded (stage load).
 """
 
 import time
@@ -33,7 +33,7 @@ class Params(params.HostParams, frozen=True, kw_only=True):
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Compile all programs. Raises Unavailable off macOS, StageError with the compiler's own lines if it refuses one."""
+    """Compile all programs. Raises Unavailable off macOS, and StageError with the compiler's messages if it refuses one."""
     if reason := apple.no_coreml():
         raise Unavailable(reason)
     settings, began = Params.read(params), time.perf_counter()

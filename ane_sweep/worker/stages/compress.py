@@ -1,6 +1,6 @@
 """compress: compresses a program's weights by a recipe.
 
-params  recipe: ane_sweep/bridge/recipes.py, in full
+params  recipe: see ane_sweep/bridge/recipes.py
 inputs  program; calibration (stage calibrate) for mixed bits and quantized activations
 leaves  model.mlpackage (or of the kind's suffix), and compress.json with the setting of each weight; the same recipe gives
         the same bytes
@@ -31,7 +31,7 @@ class Params(params.ProgramParams, frozen=True):
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Compress the program. Raises StageError if the program's OS cannot hold the recipe.
+    """Compress the program. Raises StageError if the program's OS version does not support the recipe.
 
     A recipe that finds nothing to compress leaves the program unchanged and adds a warning.
     """

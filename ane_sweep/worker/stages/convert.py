@@ -1,8 +1,8 @@
 """convert: converts a torch module to one program of the cell's kind.
 
 params  model, weights, variant, seq_len, target ("iOS15" ... or a macOS name), compute ("fp16" | "fp32"),
-        fp32_ops (absent where empty): patterns of the ops of an fp16 program that stay in fp32,
-        options {those of bridge/building.py that are not at their default}
+        fp32_ops (absent if empty): patterns of the ops of an fp16 program that stay in fp32,
+        options {those of bridge/building.py that differ from their default}
 inputs  checkpoint (absent for random weights)
 leaves  model.mlpackage (or of the kind's suffix); the same parameters give the same bytes. With a cache its functions are prefill and
         decode (models/_cache.py)
@@ -37,7 +37,7 @@ class Params(ConvertParams, frozen=True, kw_only=True):
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Convert the model. Raises WeightsError; StageError if the toolchain leaves another kind of program."""
+    """Convert the model. Raises WeightsError, and StageError if the toolchain returns another kind of program."""
     began = time.perf_counter()
     if any("\ud800" <= character <= "\udfff" for character in str(out)):
         raise StageError(f"{out}: coremltools writes to no path that is not UTF-8; move the outputs with out=PATH")

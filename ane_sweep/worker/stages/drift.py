@@ -1,13 +1,14 @@
-"""drift: finds where a program loses accuracy, op by op. A report starts it; no cell's plan has it.
+"""drift: finds where a program loses accuracy, op by op. A report starts it; cells do not use it.
 
-params  count: how many of the ops that lose most are named
-inputs  program; reference (its first input is predicted); exact, if the program was made from another one
-        (compressed weights): that one in fp32 is then the baseline
+params  count: how many of the ops with the largest losses are listed
+inputs  program; reference (its first input is predicted); exact, if the program was made from another one (compressed
+        weights): that other program in fp32 is then the baseline
 facts   values: [[op index, PSNR dB of the value], ...] in the order of the program; grown: the ops at which the drift
         grows most, [{index, type, name, psnr_db, own, drift, jump}] (explained in reference/trace.py);
-        lossy: those that lose most by themselves; blocks: the same of the output of each attention and feed-forward
-        block, in order; left_out: the number of values without a counterpart, or with several, "" if all have one
-        (values of two programs are matched by their place in them). A psnr_db of infinity is written as 200
+        lossy: the ops with the largest own loss; blocks: the same figures for the output of each attention and
+        feed-forward block, in order; left_out: the number of values without a counterpart, or with several, ""
+        if all have one (values of two programs are matched by their place in them). A psnr_db of infinity is written
+        as 200
 """
 
 from pathlib import Path
@@ -64,7 +65,7 @@ def _to_entry(item: trace.ObservedValue) -> dict[str, object]:
 
 
 def _find_block_outputs(program: Program) -> set[str]:
-    """Return the names of the sums that blocks end with: later ops need nothing else of what came before.
+    """Return the names of the sums at the ends of blocks: later ops read no other earlier value.
 
     At such a place the fewest bytes cross from one half of the program to the other (the residual stream alone).
     """

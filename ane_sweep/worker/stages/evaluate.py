@@ -1,13 +1,13 @@
-"""evaluate: compares a runtime's answers on a file with those of fp32 torch and with the file's own.
+"""evaluate: compares a runtime's answers on a file with those of fp32 torch and with the file's labels.
 
 params  model, score, runtime, and what that runtime needs
 inputs  program (or checkpoint), examples, reference
 leaves  rows.jsonl: for each input the runtime's choice, torch's and the file's label (classifiers)
 
 `perplexity` is exp of the mean negative log-likelihood of the scored tokens. Divergences are those of the model's
-probabilities from torch's; top1 counts equal first choices, top5 the share of the first five that both have. Of vectors:
-the mean cosine to torch's, and Spearman's correlation over all pairs of texts by similarity; also that with the grades, if
-the file grades its pairs.
+probabilities from torch's; top1 counts equal first choices, top5 the share of the first five that both have. For
+vectors: the mean cosine to torch's, and Spearman's correlation of the similarities of all pairs of texts; also the
+correlation with the grades, if the file grades its pairs.
 """
 
 import json
@@ -48,7 +48,7 @@ class Params(params.RuntimeParams, frozen=True, kw_only=True):
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Score the answers. Raises StageError if an output is missing, of another shape or not finite."""
+    """Score the answers. Raises StageError if an output is missing, has another shape or is not finite."""
     settings = Params.read(params)
     feeds, expected = Inputs(inputs["examples"]), map_arrays(inputs["examples"] / "outputs.npz")
     with np.load(inputs["examples"] / "wanted.npz") as arrays:
@@ -79,7 +79,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
 
 
 class _Scores(Protocol):
-    """Running figures of one kind of model. `place` is the first scored token, or the positions that hold text."""
+    """Running figures for one kind of model. `place` is the first scored token, or the positions that hold text."""
 
     def add(self, torchs: np.ndarray, got: np.ndarray, place: Place) -> None: ...
     def metrics(self, score: str) -> list[Metric]: ...
@@ -88,7 +88,7 @@ class _Scores(Protocol):
 
 
 class _Tokens(_Scores):
-    """Scored positions of running text, (rows, vocabulary) at a time."""
+    """Running figures of scored positions in running text, (rows, vocabulary) at a time."""
 
     def __init__(self, answers: Arrays):
         self.target = answers["target"]
@@ -122,7 +122,7 @@ class _Tokens(_Scores):
 
 
 class _Labels(_Scores):
-    """Logits of labels, an input at a time."""
+    """Running figures of a classifier's logits, one input at a time."""
 
     def __init__(self, answers: Arrays):
         self.label = answers.get("label")
@@ -155,7 +155,7 @@ class _Labels(_Scores):
 
 
 class _Vectors(_Scores):
-    """A vector for each text: an encoder's positions averaged, or its one vector."""
+    """Running figures of one vector per text: the mean over an encoder's positions, or its only vector."""
 
     def __init__(self, answers: Arrays):
         self.pair, self.grade = answers.get("pair"), answers.get("grade")

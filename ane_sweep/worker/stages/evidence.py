@@ -4,12 +4,12 @@ It is a second pass of the same program, after its samples were taken: nothing h
 
 params  runtime, compute_units
 inputs  program, reference (its first input is predicted)
-leaves  log.json: every known line of the system log; power.json: the samples; moments.json: times and values of the looks
-        at power, Apple's services and the machine's memory, for the timeline
+leaves  log.json: every known line of the system log; power.json: the samples; moments.json: times and values of the
+        readings of power, Apple's services and the machine's memory, for the timeline
 
-Each source is `measured` in realised.evidence, or has a sentence with the reason why it has no figures, which never fails
-the stage. Errors of the program itself do: it is the same program that was timed. All of it is written against documented
-output and third parties' reports: we have run none of the sources on a Mac (ane_sweep/docs/mac.md).
+In realised.evidence each source is `measured`, or has a sentence on why it has no figures. A missing source never fails
+the stage; an error of the program does. All of it follows documented output and third parties' reports: we have run
+none of the sources on a Mac (ane_sweep/docs/mac.md).
 """
 
 import json
@@ -46,7 +46,7 @@ SHOWN_FINDINGS = 20  # in the record; all of them are in log.json
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Run one pass. Raises Unavailable if this host lacks the runtime, StageError with the log's lines if running fails."""
+    """Run one pass. Raises Unavailable if this host lacks the runtime, and StageError with the log's lines if the program fails."""
     runtimes.check_available(RuntimeParams.read(params).runtime)
     values = Inputs(inputs["reference"])[0]
     pass_ = EvidencePass(out)
@@ -66,7 +66,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
 def make_predictor(loaded: Runtime, values: Arrays) -> Call:
     """Return a call that predicts the same input, with new states each time.
 
-    Of a program with a key-value cache it is one decoding step, which `latency` times too.
+    For a program with a key-value cache it is one decoding step, as in stage latency.
     """
     ready = loaded.prepare(values)
     call, prefill = loaded.timed(ready)
@@ -81,7 +81,7 @@ def make_predictor(loaded: Runtime, values: Arrays) -> Call:
 
 
 class EvidencePass:
-    """One evidence pass. `sources` holds for each source "measured" or the reason why not; the verdict reads `facts`."""
+    """One evidence pass. `sources` maps each source to "measured" or the reason why not; `facts` go to the verdict."""
 
     def __init__(self, out: Path):
         self.out = out
@@ -94,7 +94,7 @@ class EvidencePass:
         self.memory: list[machine_memory.Memory] = []
 
     def look(self, when: str) -> None:
-        """Read the state of Apple's services and the machine's memory, between the parts of the pass."""
+        """Read the state of Apple's services and the machine's memory, between two parts of the pass."""
         rows = services.rows()
         self.helpers.append(rows)
         moment: dict[str, object] = {"when": when, "at": time.perf_counter(), "services": [vars(row) for row in rows]}
@@ -106,7 +106,7 @@ class EvidencePass:
         self.moments.append(moment)
 
     def read_services(self) -> None:
-        """Report CPU time, memory and life of Apple's services over the pass, and how the machine's memory changed."""
+        """Report CPU time, memory and restarts of Apple's services during the pass, and the change of the machine's memory."""
         lives = services.lives(self.helpers)
         self.sources["services"] = services.plain(lives) or "none of Apple's services for the Neural Engine was seen"
         if again := services.replaced(lives):
@@ -129,11 +129,11 @@ class EvidencePass:
         (self.out / "moments.json").write_text(json.dumps({**began, "looks": self.moments}, indent=1))
 
     def missing(self) -> list[str]:
-        """Return the reasons why sources that a verdict needs have no figures."""
+        """Return the reasons for missing figures of the sources that a verdict needs."""
         return [f"{name}: {self.sources[name]}" for name in ("power", "log") if self.sources[name] != "measured"]
 
     def listen(self, load: Callable[[], Call]) -> Call:
-        """Load the program and predict for a while with the system log open; return the prediction as a call."""
+        """Load the program and predict for a while with the system log open; return a function that predicts."""
         findings = syslog.Findings(os.getpid())
         log = Listener(syslog.command(os.getpid()), limit=LOG_BYTES, on_line=findings.add_stream).start()
         _repeat_until(lambda: findings.lines > 0 or not log.running(), _ATTACH_S)
@@ -170,7 +170,7 @@ class EvidencePass:
             self.sources["log_note"] = f"the log flooded: of {log.limit >> 20} MiB on it was not read"
 
     def measure_power(self, predict: Call) -> None:
-        """Measure a prediction's energy per engine: mean power of a loop less that at rest, times the time per call."""
+        """Measure a prediction's energy per engine: mean power during a loop minus that at rest, times the time per call."""
         idle = self._power_samples(IDLE_SAMPLES, lambda: time.sleep(0.01))
         if idle is None:
             return
@@ -210,7 +210,7 @@ class EvidencePass:
     def _power_samples(self, count: int, meanwhile: Call) -> Powers | None:
         """Take samples while `meanwhile` is called repeatedly; return None, with the reason in `sources`, if there are none.
 
-        A powermetrics that hangs runs as root and cannot be ended by us: it ends after its samples, and we do not wait.
+        A hanging powermetrics runs as root, so we cannot end it: it ends after its samples, and we do not wait.
         """
         tool, began = Listener(powermetrics.command(count)).start(), time.perf_counter()
 

@@ -1,13 +1,15 @@
-"""examples: turns a file of the user into inputs of the model, and computes the outputs of fp32 torch for them.
+"""examples: converts a file of the user to inputs of the model, and computes the outputs of fp32 torch for them.
 
 params  model, weights, seq_len, examples {score, data: digest, form, rows, stride}, tokenizer (digest), options
 inputs  checkpoint, data (the file)
-leaves  inputs.npz: as reference leaves it; outputs.npz: torch's outputs, a plane a scored position (causal_lm) or an input;
-        wanted.npz: `target` (the token that follows), `label` or `pair` and `grade`, and for causal_lm `scored` (N,S) bool
+leaves  inputs.npz: as from stage reference; outputs.npz: torch's outputs, one entry per scored position (causal_lm) or
+        input; wanted.npz: `target` (the token that follows), `label` or `pair` and `grade`, and for causal_lm `scored`
+        (N,S) bool
 
-Running text is read in windows of seq_len tokens that move on by `stride`; each token is scored once, in the first window
-that holds it, so with at least seq_len - stride tokens before it. That is the sliding window of Hugging Face's "Perplexity
-of fixed-length models", whose average weighs each window by its scored tokens; the text's first token has nothing before it.
+Running text is read in windows of seq_len tokens that advance by `stride`; each token is scored once, in the first
+window that contains it, with at least seq_len - stride tokens before it. That is the sliding window of Hugging Face's
+"Perplexity of fixed-length models", whose average weighs each window by its scored tokens; the text's first token has
+nothing before it.
 """
 
 import hashlib
@@ -41,7 +43,7 @@ STAGE = Stage(
 
 
 class FileParams(params.Params, frozen=True):
-    """The scored file: kind of score, digest, the most rows (None: all), and the stride of windows of running text."""
+    """The scored file: kind of score, digest, the maximal number of rows (None: all), and the stride of windows of running text."""
 
     score: str
     data: str
@@ -57,7 +59,7 @@ class Params(params.BuildParams, frozen=True, kw_only=True):
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Leave inputs, outputs and expected answers. Raises StageError if the file has changed, or its text is too short."""
+    """Write inputs, outputs and expected answers. Raises StageError if the file has changed, or its text is too short."""
     settings = Params.read(params)
     file, model = settings.examples, settings.model
     if hashlib.sha256(inputs["data"].read_bytes()).hexdigest() != file.data:
@@ -91,7 +93,7 @@ Read = tuple[np.ndarray, np.ndarray, Arrays, dict[str, int]]
 
 
 def _read_windows(tokenizer: "Tokenizer", path: Path, file: FileParams, model: Model, seq_len: int) -> Read:
-    """Return ids (N,S), valid (N,S), {scored, target} and counts of running text, in windows that slide."""
+    """Return ids (N,S), valid (N,S), {scored, target} and counts of running text, in sliding windows."""
     tokenizer.no_padding()
     tokenizer.no_truncation()
     text_ids = tokenizer.encode(examples.running_text(path, path.name), add_special_tokens=False).ids
@@ -120,7 +122,7 @@ def _read_windows(tokenizer: "Tokenizer", path: Path, file: FileParams, model: M
 
 
 def _read_rows(tokenizer: "Tokenizer", path: Path, file: FileParams, model: Model, seq_len: int) -> Read:
-    """Return ids (N,S), valid (N,S), {label} or {pair, grade} and counts of examples, each an input; of a pair two."""
+    """Return ids (N,S), valid (N,S), {label} or {pair, grade} and counts of examples: one input each, or two for a pair."""
     table = examples.rows(path, path.name)
     taken = table[: file.rows]
     texts = list(dict.fromkeys(text for row in taken for text in (row.text, row.second) if text is not None))

@@ -1,4 +1,4 @@
-"""fetch: bring a checkpoint from the Hugging Face hub into its local cache; the only stage that uses the network."""
+"""fetch: downloads a checkpoint from the Hugging Face hub to its local cache; the only stage that uses the network."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""generate: a decoder that continues prompts until its session ends. The verb starts it; no cell's plan has it.
+"""generate: a decoder that continues prompts until its session ends. A verb starts it; cells do not use it.
 
 params   runtime and its parameters, model, weights, seq_len, options; tokenizer: a folder, or null (talk/tokens.py);
          channel: the socket of the session (talk/channel.py)
@@ -34,7 +34,7 @@ DEFAULT_TOKENS = 50
 
 
 class Params(params.Params, frozen=True):
-    """Parameters of this stage; the runtime and the talk read more of the same JSON. `longest`: the model's positions."""
+    """Parameters of this stage; the runtime and the session's modules read more of the same JSON. `longest`: the model's positions."""
 
     channel: int
     model: Model
@@ -99,9 +99,10 @@ def _send_text(channel: Channel, number: int, text: str) -> None:
 
 
 def _choose_limit(prompt: int, start: int, wished: int | None, settings: Params) -> int:
-    """Return how many tokens may be made. The last one is never fed again, so a full window still gives one.
+    """Return how many tokens may be generated. The last one is never fed back, so a full window still allows one.
 
-    Raises ConfigError for a prompt, or a number of tokens, that the window does not hold."""
+    Raises ConfigError if the window is too short for the prompt or the number of tokens.
+    """
     seq_len, longest = settings.seq_len, settings.longest
     if prompt > seq_len:
         raise ConfigError(
@@ -117,14 +118,14 @@ def _choose_limit(prompt: int, start: int, wished: int | None, settings: Params)
 
 
 def _suggest_length(needed: int, longest: int) -> str:
-    """Return the way out for the end of a message: a shorter text, or a longer window."""
+    """Return advice for the end of a message: a shorter text, or a longer window."""
     if needed > longest:
         return f"; the model has {longest} positions, so shorten it"
     return f"; shorten it, or seq_len={needed} or more (the model has {longest} positions)"
 
 
 def _name_stop(ids: list[int], limit: int, wished: int | None, end: int | list[int] | None) -> str:
-    """Return the reason why no token follows."""
+    """Return the reason why generation stopped."""
     ends = end if isinstance(end, list) else [end]
     if ids and ids[-1] in ends:
         return "end of text"

@@ -1,8 +1,7 @@
-"""latency: times one prediction, on the runtime of the cell.
+"""latency: times one prediction on the cell's runtime.
 
-The first call, the early ones, the steady samples and the call after a pause are kept apart and all written
-(samples.json, and the record's `timings`); the figures come from the steady ones. Only the prediction runs between two
-readings of the clock.
+The first call, the early ones, the steady samples and the call after a pause are recorded separately (samples.json, and
+the record's `timings`); the figures come from the steady ones. Only the prediction runs between two clock readings.
 """
 
 import json
@@ -45,18 +44,18 @@ class Params(params.RuntimeParams, frozen=True, kw_only=True):
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Time the program and leave samples.json. Raises errors.Unavailable if this host lacks the runtime.
+    """Time the program and write samples.json. Raises errors.Unavailable if this host lacks the runtime.
 
     params    runtime, compute_units, policy {warmup, samples, max_seconds, idle_s}; round (number of this process
               among latency.repeats), gate (the machine's state before); copies {count, kind, order} if there are
               several; model, weights, variant, seq_len for torch_eager
-    inputs    program or checkpoint (which of them the runtime needs), reference (its first input is predicted)
+    inputs    program or checkpoint, as the runtime needs; reference (its first input is predicted)
     metrics   latency_{first,early,median,iqr,p90,p99,low,high,after_idle,native_median}_ms, load_ms,
-              peak_memory_bytes; those that were not measured are left out. With cache=stateful they are of the
-              last token's decoding step, and latency_prefill_{first,median,iqr}_ms of the whole window's prefill.
-              Of an input of several shapes, latency_SHAPE_{first,median,iqr}_ms of each but the default.
-              With batch=n also latency_per_input_ms, its median over n.
-              Of a chain latency_{chunk,gap}_N_median_ms and latency_gaps_median_ms (timing/parts.py).
+              peak_memory_bytes; figures that were not measured are left out. With cache=stateful they belong to the
+              last token's decoding step, and latency_prefill_{first,median,iqr}_ms to the whole window's prefill. For
+              inputs of several shapes, latency_SHAPE_{first,median,iqr}_ms of each shape but the default. With batch=n
+              also latency_per_input_ms, its median over n. For a chain latency_{chunk,gap}_N_median_ms and
+              latency_gaps_median_ms (timing/parts.py).
               With copies, seconds are per prediction, and each copy has figures of its own (runtimes/_copies.py)
     realised  what the runtime reports, samples taken, `unstable` with a sentence if they scatter; of a runtime with
               threads of its own `thread_wait`, the way in which they wait for work; in the first round, if the runtime
@@ -105,7 +104,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
 def _time_further_shapes(
     loaded: Runtime, reference: Path, measure: Callable[..., Samples], result: StageResult, runtime: str
 ) -> dict[str, object]:
-    """Time each further shape of the inputs as the default one; return the samples by shape, for samples.json."""
+    """Time each further shape of the inputs like the default one; return the samples by shape, for samples.json."""
     by_shape = {}
     for shape in list_further_shapes(reference):
         call, _ = loaded.timed(loaded.prepare(Inputs(reference, f"inputs@{shape}.npz")[0]))
@@ -116,7 +115,7 @@ def _time_further_shapes(
 
 
 def _prepare_measurement(policy: Policy, clock: sampling.Clock) -> Callable[..., Samples]:
-    """Return `measure` with the settings that all measurements of a task share."""
+    """Return the function `measure` with the settings that all measurements of a task share."""
     return partial(
         sampling.measure,
         warmup=policy.warmup,
@@ -135,7 +134,7 @@ def _summarise_briefly(taken: Samples, name: str, runtime: str) -> list[Metric]:
 
 
 def choose_pause(idle_s: float | None, runtime: str) -> float:
-    """Return the seconds before the last call: as set, or as long as this runtime's hardware needs to fall asleep."""
+    """Return the pause in seconds before the last call: as set, or as long as this runtime's hardware needs to fall asleep."""
     return float(traits(runtime).idle_s if idle_s is None else idle_s)
 
 
@@ -173,7 +172,7 @@ def _report(taken: Samples, load_s: float, realised: dict[str, object], settings
 
 
 def _describe_thread_wait() -> str:
-    """Return how this process's threads wait for work: the variables that are set, else "default"."""
+    """Return how this process's threads wait for work: the environment variables that are set, or "default"."""
     return " ".join(f"{name}={os.environ[name]}" for name in WAITING_VARIABLES if name in os.environ) or "default"
 
 
@@ -182,7 +181,7 @@ def _compute_median_ms(seconds: list[float]) -> float | None:
 
 
 def _to_timing(taken: Samples, median_ms: float, load_s: float, settings: Params) -> Timing:
-    """Return the samples for the record: milliseconds, six figures each."""
+    """Return the samples for the record, in milliseconds with six significant digits."""
 
     def ms(seconds: float) -> float:
         return float(f"{1000 * seconds:.6g}")

@@ -1,4 +1,4 @@
-"""load: times how a compiled program is loaded, cold and cached, each step in a fresh process. macOS only.
+"""load: times the loading of a compiled program, cold and cached, each in a fresh process. macOS only.
 
 params  compute_units, device, host; functions, if several functions of the program are run
 inputs  program, compiled, reference (its first input is predicted)
@@ -7,10 +7,11 @@ leaves  load.json: both steps in full, helpers before and after
     cold    a package that this system has never seen (mil/identity.py), in a cache folder of its own
     cached  the same files again, in another process
 
-The state of the cache is checked, not assumed: `realised["load"]` has the number of entries that each step added to the e5
-bundle cache. CFFIXED_USER_HOME moves the cache: Core Foundation takes it for the home folder; a published study
-of an M4 forces fresh compilations that way. Compiling for the Neural Engine can take minutes to hours, 10 GB, or the
-process: see programs/mlprogram/steps.py. The early window, the steady state and the call after a pause are stage latency's.
+The state of the cache is checked: `realised["load"]` has the number of entries that each step added to the e5 bundle
+cache. CFFIXED_USER_HOME moves the cache: Core Foundation takes it for the home folder; a published study of an M4
+forces fresh compilations that way. Compiling for the Neural Engine can take minutes to hours and 10 GB, or kill the
+process:
+see programs/mlprogram/steps.py. Stage latency times the calls after loading.
 """
 
 import json
@@ -93,7 +94,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
 def copy_afresh(inputs: dict[str, Path], work: Path) -> tuple[dict[str, str], str]:
     """Copy the programs under a new identity; return the folders {"program", "compiled"} and a description.
 
-    If Core ML does not compile such a copy, the compiled program is copied to a new place instead.
+    If Core ML cannot compile such a copy, the compiled program is copied to a new place instead.
     """
     copies, compiled = work / "program", work / "compiled"
     copies.mkdir()
@@ -146,7 +147,7 @@ def list_bundles(home: Path) -> set[str]:
 
 
 def describe_cache(name: str, steps: Steps, what: str) -> str:
-    """Describe in one sentence how the cache was for a step, from the entries that the steps left in it."""
+    """Return a sentence on the state of the cache in a step, from the entries that the steps added."""
     new, own = steps[name]["new_cache_entries"], steps[name]["own_cache"] is None
     if name == "cold":
         where = "an empty cache" if own else "the user's own cache"

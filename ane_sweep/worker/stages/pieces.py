@@ -1,10 +1,10 @@
-"""pieces: makes some chunks of a chain a program of their own, with inputs and outputs to run and score it by.
+"""pieces: makes a separate program from some chunks of a chain, with inputs and outputs to run and score it.
 
-params  first, last (of the chunks, counted from 1), pipeline ("manual" | "coreml")
+params  first, last (numbers of chunks, from 1), pipeline ("manual" | "coreml")
 inputs  program: the whole chain; reference
 leaves  chunk_01.mlpackage and on, model.mlpackage of one, or with pipeline=coreml model.mlpackage: one pipeline of them;
-        inputs.npz: the outputs of the chunks before them for the reference's inputs; outputs.npz: the pieces' outputs for
-        those. Both by the reference runtime in fp32, rounded to the type in which a chunk hands them over
+        inputs.npz: the outputs of the earlier chunks for the reference's inputs; outputs.npz: the pieces' outputs for
+        these inputs. The reference runtime computes both in fp32, rounded to the type that passes between chunks
 """
 
 import shutil
@@ -36,7 +36,7 @@ class Params(params.Params, frozen=True):
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Take the pieces. Raises errors.ChunkError for a number beyond the chain, errors.UnsupportedOp for unknown ops."""
+    """Extract the pieces. Raises errors.ChunkError for a number beyond the chain, errors.UnsupportedOp for unknown ops."""
     settings = Params.read(params)
     first, last = settings.first, settings.last
     paths = package.program_paths(inputs["program"])
@@ -54,7 +54,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
 
 
 def _write_reference(before: list[Path], pieces: list[Path], reference: Path, out: Path) -> None:
-    """Write inputs and outputs of the pieces, chunk after chunk over all inputs: one chunk is in memory at a time."""
+    """Write inputs and outputs of the pieces; each chunk processes all inputs before the next, so one chunk is in memory at a time."""
     values = list(Inputs(reference))
     for path in before:
         runtime = ReferenceRuntime([path], "fp32")

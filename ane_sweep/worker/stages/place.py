@@ -1,10 +1,10 @@
-"""place: records the unit on which the toolchain plans to run each op: of ML Programs from MLComputePlan. macOS only.
+"""place: records the unit on which the toolchain plans to run each op; for ML Programs from MLComputePlan. macOS only.
 
 params  compute_units ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne"), device, host; chip of a connected device
 inputs  program, compiled (a .mlmodelc of each)
 leaves  placement.planned.<chip>.json  the record's placement entry, and one row an op
         plan.trace.json                the plan for chrome://tracing or Perfetto (worker/programs/trace.py)
-        compiled/                      programs (.hwx) and net.plist that Core ML made for it, where they could be found
+        compiled/                      programs (.hwx) and net.plist that Core ML made for it, if they were found
 
 A plan is no guarantee at run time: its figures are of kind "planned".
 """

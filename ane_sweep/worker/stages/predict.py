@@ -1,4 +1,4 @@
-"""predict: predicts on which unit each op of a program runs, on chips that are not here. Any host, cached.
+"""predict: predicts the unit of each op of a program on chips that need not be here. Any host, cached.
 
 params  chips (["m1", "m4", ...]), compute_units ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne")
 inputs  program: model.mlpackage or chunk_01.mlpackage ...

@@ -1,12 +1,12 @@
-"""reference: computes the outputs of fp32 torch, with which every cell of a model is compared.
+"""reference: computes the outputs of fp32 torch, to which every cell of a model is compared.
 
 params  model, weights, seq_len, texts {count, seed, text: digest, tokenizer: digest or null},
-        options {those that change inputs or outputs and are not at their default}
+        options {those that change inputs or outputs and differ from their default}
 inputs  checkpoint (absent for random weights)
 leaves  inputs.npz: each graph input stacked (N, 1, ...), and `valid` (N, S) bool: the positions that hold real text;
-        outputs.npz: each graph output stacked (N, 1, ...) float32, from the Hugging Face module as it is;
-        calibration.npz: as inputs.npz, of text that is not scored (as long as there is more)
-        of a module of the user's own (own_module.py), inputs have any shape
+        outputs.npz: each graph output stacked (N, 1, ...) float32, from the unchanged Hugging Face module;
+        calibration.npz: like inputs.npz, from text that is not scored (if there is more); for a user's own module
+        (own_module.py), inputs have any shape
 """
 
 import hashlib
@@ -44,7 +44,7 @@ class Params(params.BuildParams, frozen=True, kw_only=True):
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Leave inputs and outputs of the model. Without a tokenizer the ids are seeded: texts = "synthetic"."""
+    """Write inputs and outputs of the model. Without a tokenizer, the ids are seeded: texts = "synthetic"."""
     import torch
 
     from ane_sweep.worker.models import _build, _turns
@@ -88,7 +88,7 @@ def _encode_texts(
 ) -> tuple[str, np.ndarray, np.ndarray]:
     """Return ("real" | "synthetic", ids (N,S) int32, valid (N,S) bool) of `count` texts from the `first` on.
 
-    With `full`, no window is shorter than S if the text allows it, because the last position is scored.
+    With `full`, every window has length S if the text is long enough, because the last position is scored.
     """
     texts, model, (_, seq_len) = settings.texts, settings.model, ports.inputs[0].shape[:2]
     kind = KINDS[model.task]

@@ -78,7 +78,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
 
 
 def check_output(name: str, got: Arrays, shape: tuple[int, ...], index: int) -> np.ndarray:
-    """Return an output as float32. Raises StageError if it is missing, of another shape or not finite."""
+    """Return an output as float32. Raises StageError if it is missing, has another shape or is not finite."""
     if name not in got:
         raise StageError(f"the runtime gave no output {name!r}; it gave {', '.join(sorted(got)) or 'nothing'}")
     value = to_array(got[name])
@@ -97,7 +97,7 @@ def check_output(name: str, got: Arrays, shape: tuple[int, ...], index: int) -> 
 
 
 def _check_padded_output(name: str, got: Arrays, shape: tuple[int, ...], index: int) -> np.ndarray:
-    """Check an output of a pipeline, whose last model may leave fewer rows than the reference has."""
+    """Check an output of a pipeline, whose last model may return fewer rows than the reference has."""
     value = to_array(got[name]) if name in got else None
     rows = shape[0] if shape else 0
     return check_output(name, got if value is None else {**got, name: pad_rows(value, rows)}, shape, index)
@@ -144,7 +144,7 @@ class _Scores:
         return self.close.by_name() | {name: {"equal_values": share} for name, share in self._equal_shares().items()}
 
     def figures(self) -> dict[str, float]:
-        """Return the figures of all outputs of floats, and the lowest share of equal integers."""
+        """Return the figures of all float outputs together, and the lowest share of equal integers."""
         shares = self._equal_shares().values()
         return self.close.figures() | ({"equal_values": min(shares)} if shares else {})
 

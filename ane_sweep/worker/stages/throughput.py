@@ -1,12 +1,12 @@
-"""throughput: times many inputs one after the other, in a tight loop, as a user with many texts would run them.
+"""throughput: times many inputs one after the other in a tight loop, as for a user with many texts.
 
-The method is that of experiments-coreml-ane-distilbert: 1,821 sentences (the size of SST-2's test split), prepared before
-the clock starts, one at a time or `batch` at a time. The sentences are our own, not SST-2's, repeated in turn: see
-realised.throughput.
+The method is that of experiments-coreml-ane-distilbert: 1,821 sentences (the size of SST-2's test split), prepared
+before the clock starts, one at a time or `batch` at a time. The sentences are ours, not SST-2's, and repeat in turn:
+see realised.throughput.
 
 With cache=stateful an input is a window whose last tokens are decoded one by one (realised.decoded_tokens).
 
-params  runtime and what it needs, throughput (how many inputs)
+params  runtime and its parameters, throughput (number of inputs)
 inputs  program (or checkpoint), reference (its inputs are predicted, over and over)
 """
 
@@ -65,7 +65,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
 def time_predictions(
     predict: Callable[[Feed], object], feeds: Sequence[Feed], count: int, clock: Callable[[], float]
 ) -> float:
-    """Return the seconds of `count` predictions, the feeds in turn, after WARMUP calls; garbage collection is off."""
+    """Return the seconds of `count` predictions of the feeds in turn, after WARMUP calls; garbage collection is off."""
     for index in range(WARMUP):
         predict(feeds[index % len(feeds)])
     turn = [feeds[index % len(feeds)] for index in range(count)]

@@ -1,6 +1,6 @@
 """The channel between a session and its worker: a socket with one JSON object a line each way.
 
-    request    {...}, in the words of the stage
+    request    {...}, with the stage's keys
     answer     {"event": NAME, ...} any number of times, then {"event": "done"}; or {"event": "refused", "reason"} if this
                request cannot be answered. Before the first request: {"event": "ready", ...}, or refused
 
@@ -28,7 +28,7 @@ class Channel:
         self._socket.sendall((json.dumps({"event": event, **more}, allow_nan=False) + "\n").encode("ascii"))
 
     def open(self, make: Callable[[], T]) -> T:
-        """Return what `make` makes, and report its ConfigError to the session before raising it."""
+        """Return the result of `make`, and report its ConfigError to the session before raising it."""
         try:
             return make()
         except ConfigError as error:
@@ -36,7 +36,7 @@ class Channel:
             raise
 
     def serve(self, answer: Callable[[dict[str, object]], None]) -> None:
-        """Answer requests until the session ends. A ConfigError of `answer` refuses its request alone."""
+        """Answer requests until the session ends. A ConfigError in `answer` refuses only that request."""
         for line in self._lines:
             try:
                 answer(json.loads(line))

@@ -1,6 +1,6 @@
 """Decoding by transformers' own `generate`: its logits processors, sampling, stopping criteria and streamer.
 
-Ours are a model whose forward runs a program, and the clock. A token's time has three parts: `model` is the prediction,
+We add a model whose forward runs a program, and the clock. A token's time has three parts: `model` is the prediction,
 `tokenizer` turns the token into text, `sampling` is all the rest: processors, choice, stopping, and transformers' loop.
 """
 
@@ -32,7 +32,7 @@ OnText = Callable[[str], None]
 
 @dataclass
 class Times:
-    """Seconds of each token by kind; each kind takes the time since the clock was last read."""
+    """Seconds of each token by kind; each kind gets the time since the last clock reading."""
 
     clock: Callable[[], float] = time.perf_counter
     rows: list[dict[str, float]] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Times:
 
 
 class ProgramModel(PreTrainedModel, GenerationMixin):
-    """A model of transformers whose logits a program computes. `kept` collects each token's logits if it is a list."""
+    """A transformers model whose logits come from a program. `kept` collects each token's logits if it is a list."""
 
     config_class = PreTrainedConfig
     main_input_name = "input_ids"
@@ -75,12 +75,12 @@ class ProgramModel(PreTrainedModel, GenerationMixin):
         return CausalLMOutput(logits=torch.from_numpy(row)[None, None])
 
     def prepare_inputs_for_generation(self, input_ids: torch.Tensor, **kwargs: object) -> dict[str, object]:  # type: ignore[override]
-        """Return the whole text each time: the program decides how much of it to compute anew."""
+        """Return the whole text each time, as the program decides how much of it to compute again."""
         return {"input_ids": input_ids}
 
 
 class Stream(TextStreamer):
-    """transformers' streamer, which returns whole words, on the clock."""
+    """A streamer of transformers that returns whole words, and times them."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, times: Times, on_text: OnText):
         super().__init__(tokenizer, skip_prompt=True, skip_special_tokens=True)
@@ -100,7 +100,7 @@ class Stream(TextStreamer):
 
 
 def make_settings(request: Mapping[str, object], limit: int, end: int | list[int] | None) -> GenerationConfig:
-    """Return a request as transformers' settings. Without sampling, the likeliest token is taken."""
+    """Convert a request to transformers' settings. Without sampling, the likeliest token is taken."""
     names = ("repetition_penalty", *(("temperature", "top_k", "top_p") if request["sampling"] else ()))
     more = {name: request[name] for name in names if name != "repetition_penalty" or request[name] is not None}
     more["do_sample"] = bool(request["sampling"])

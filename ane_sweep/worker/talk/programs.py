@@ -1,6 +1,6 @@
-"""Programs on any runtime that compute the next token, or a label, from ids.
+"""Programs on any runtime that compute the next token, or a label, from token ids.
 
-WindowProgram    computes all of the text anew for each token, padded on the right to seq_len
+WindowProgram    computes all of the text again for each token, padded on the right to seq_len
 StatefulProgram  with cache=stateful: computes the prompt at once, then one token after the other over the states
 PairProgram      encoder and decoder in one program: the prompt goes to the encoder, the new text to the decoder
 """
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class TextProgram(Protocol):
-    """A program that writes text.
+    """The interface of a program that writes text.
 
-    begin    takes the prompt and returns the first ids of the text: the prompt's, or the decoder's own start
+    begin    takes the prompt and returns the first ids of the text: the prompt's ids, or the decoder's start id
     logits   returns the logits (vocabulary,) of the token that follows `ids`
     """
 
@@ -35,7 +35,7 @@ class TextProgram(Protocol):
 
 
 class GraphInputs:
-    """Graph inputs made of ids, as the stage `reference` makes them."""
+    """Graph inputs made from token ids, in the same way as in stage `reference`."""
 
     def __init__(self, params: dict[str, Any], inputs: dict[str, Path]):
         from ane_sweep.worker.models import _build
@@ -120,7 +120,7 @@ class StatefulProgram:
 
 
 def load_program(params: dict[str, Any], inputs: dict[str, Path]) -> TextProgram:
-    """Load the program that the cell's options ask for. Raises Unavailable if this host lacks the runtime."""
+    """Load the program type that the cell's options require. Raises Unavailable if this host lacks the runtime."""
     check_runtime(params["runtime"])
     if building.options(params).cache == "stateful":
         return StatefulProgram(params, inputs)
@@ -128,7 +128,7 @@ def load_program(params: dict[str, Any], inputs: dict[str, Path]) -> TextProgram
 
 
 def load_config(model: Model) -> Dynamic:
-    """Return transformers' configuration of a model, which holds its end of text and its labels."""
+    """Return transformers' configuration of a model, for its end-of-text id and its labels."""
     from ane_sweep.worker.models import weights
 
     skeleton: Dynamic = weights.build_meta_skeleton(model)

@@ -42,7 +42,7 @@ def _read_tokenizer(folder: Path) -> Tokenizer:
 
 
 def make_byte_tokenizer(vocabulary: int) -> Tokenizer:
-    """Return a tokenizer with one token a byte. Higher ids, which random weights produce too, are written as <id>."""
+    """Return a tokenizer with one token per byte. Higher ids, which random weights also produce, are written as <id>."""
     if vocabulary < BYTES:
         raise ConfigError(
             f"random weights have no tokenizer, and a vocabulary of {vocabulary} ids has no room for the {BYTES} bytes; "
@@ -57,7 +57,7 @@ def make_byte_tokenizer(vocabulary: int) -> Tokenizer:
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, text: str, vocabulary: int) -> list[int]:
-    """Return the ids of a text. Raises ConfigError for a text without tokens, and for ids that the model lacks."""
+    """Return the token ids of a text. Raises ConfigError for a text without tokens, and for ids outside the vocabulary."""
     ids: list[int] = tokenizer(text)["input_ids"]
     if not ids:
         raise ConfigError("the text is empty: the tokenizer makes no token of it")

@@ -1,1 +1,1 @@
-"""Helpers of stage latency: taking samples, timing the parts of a prediction, and warnings about samples that scatter."""
+"""Helpers of stage latency: taking samples, timing the parts of a prediction, and warnings about scattered samples."""

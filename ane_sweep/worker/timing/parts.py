@@ -1,7 +1,7 @@
-"""Times of the parts of a prediction: how long each chunk (or copy) took, and the gaps between them.
+"""Times of the parts of a prediction: the duration of each chunk (or copy), and the gaps between them.
 
-A runtime that drives several programs notes when it calls each and when the call returns: two clock readings a part, made
-only while `marks` is a list. So the parts of a sample, the gaps between them and the rest before and after add up to it.
+A runtime with several programs records when each is called and returns: two clock readings per part, made only while
+`marks` is a list. A sample is the sum of its parts, the gaps between them, and the rest before and after.
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ COSTLY = 8  # ops that are named
 
 
 def start_marks(runtime: Runtime) -> None:
-    """Have the runtime note the times of its parts from now on, if it has several."""
+    """Let the runtime record the times of its parts from now on, if it has several."""
     runtime.marks = [] if runtime.parts > 1 else None
 
 
 @dataclass(frozen=True)
 class SplitSample:
-    """One steady sample in milliseconds, a mean over its loops: each part, each gap after a part but the last, the rest."""
+    """One steady sample in milliseconds, a mean over its loops: each part, each gap between parts, the rest."""
 
     parts: list[float]
     gaps: list[float]
@@ -30,9 +30,9 @@ class SplitSample:
 
 
 def collect_samples(runtime: Runtime, taken: Samples) -> tuple[list[SplitSample], list[list[float]]]:
-    """Stop noting; return the steady samples by part and the clock readings of all predictions.
+    """Stop recording; return the steady samples by part and the clock readings of all predictions.
 
-    Both are empty for a runtime of one part, and if calls are missing.
+    Both are empty for a runtime with one part, and if calls are missing.
     """
     marks, width = runtime.marks, 2 * runtime.parts
     runtime.marks = None
@@ -56,7 +56,7 @@ def _split_sample(calls: list[list[float]], seconds: float) -> SplitSample:
 def list_metrics(what: str, steady: list[SplitSample], source: str) -> list[Metric]:
     """Return `latency_chunk_1_median_ms`, `latency_gap_1_median_ms` (after chunk 1), and latency_gaps_median_ms.
 
-    The last is all time outside parts. Copies have medians of their own (runtimes/_copies.py).
+    The last metric is all time outside parts. Copies have separate medians (runtimes/_copies.py).
     """
     if not steady:
         return []

@@ -1,4 +1,4 @@
-"""Taking samples: the first call, the early ones, the steady ones, and one after a pause. The clock is an argument."""
+"""Taking of samples: the first call, the early ones, the steady ones, and one after a pause. The clock is an argument."""
 
 import gc
 import math
@@ -16,7 +16,7 @@ Clock = Callable[[], float]
 class Samples:
     """Seconds per call: the first, the early ones (warm-ups), the steady ones, and one after a pause of `idle_s`.
 
-    loops      number of calls whose mean is one steady sample; 1 unless calls are short against the clock
+    loops      number of calls averaged in one steady sample; 1 unless calls are short compared with the clock's tick
     starts     start of each sample by that clock, in the order of sampling
     native_s   the runtime's own times of steady calls, if it has any; never with loops
     """
@@ -45,9 +45,9 @@ def measure(
 ) -> Samples:
     """Time `call` once, then `warmup` times, then take up to `samples` samples; last, one call after a pause.
 
-    After `max_seconds` (of the clock, counted from the first call) no further call begins, except the one after the
-    pause; at least one steady sample is always taken. Python's garbage collector is off meanwhile. `native` returns the
-    runtime's own milliseconds of the last call; it is called between samples.
+    No call begins later than `max_seconds` (on the clock) after the first, except the one after the pause; at least one
+    steady sample is always taken. Python's garbage collector is off during this time. `native` returns the runtime's
+    own milliseconds of the last call; it is called between samples.
     """
     deadline = clock() + max_seconds
     was_on = gc.isenabled()
@@ -89,14 +89,14 @@ def _time_calls(call: Callable[[], object], clock: Clock, starts: list[float], l
 
 
 def choose_loops(call_s: float, tick_s: float) -> int:
-    """Return the number of calls of `call_s` that make a sample of at least TICKS ticks."""
+    """Return how many calls of `call_s` make a sample of at least TICKS clock ticks."""
     if tick_s <= 0 or call_s >= TICKS * tick_s:
         return 1
     return min(_MOST_LOOPS, math.ceil(TICKS * tick_s / max(call_s, tick_s)))
 
 
 def measure_tick(clock: Clock, reads: int = 50) -> float:
-    """Return the smallest step of `clock` among some readings, in seconds; 0 for a clock that stands still."""
+    """Return the smallest observed step of `clock`, in seconds; 0 for a clock that stands still."""
     steps = []
     before = clock()
     for _ in range(reads):

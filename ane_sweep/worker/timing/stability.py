@@ -1,4 +1,4 @@
-"""Warnings about samples, each with a remedy. A kind of warning has one text, so that reports can count them."""
+"""Warnings about samples, each with a remedy. Each kind of warning has one fixed text, so that reports can count them."""
 
 from ane_sweep.stats.samples import Summary, quantile
 from ane_sweep.worker.timing.sampling import Samples
@@ -10,14 +10,14 @@ _FEWEST = 8  # samples: with fewer, neither outliers nor a trend can be told
 
 
 def describe_instability(summary: Summary) -> str | None:
-    """Return a warning if samples scatter too much to be quoted, else None. It makes a cell `degraded`."""
+    """Return a warning if samples scatter too much to be quoted, else None. The warning makes a cell `degraded`."""
     if summary.iqr_share <= UNSTABLE_IQR_SHARE:
         return None
     return f"timing is unstable: the middle half of the samples spreads over more than {UNSTABLE_IQR_SHARE:.0%} of their median"
 
 
 def list_notes(taken: Samples) -> list[str]:
-    """Return the warnings about outliers and trends, which the median bears."""
+    """Return the warnings about outliers and trends, which hardly change the median."""
     return [note for note in (describe_outliers(taken), describe_trend(taken)) if note]
 
 
@@ -37,7 +37,7 @@ def describe_outliers(taken: Samples) -> str | None:
 
 
 def describe_trend(taken: Samples) -> str | None:
-    """Return a warning if the first and last third of the steady samples differ beyond their scatter, else None."""
+    """Return a warning if the first and last third of the steady samples differ by more than their scatter, else None."""
     third = len(taken.steady_s) // 3
     if len(taken.steady_s) < _FEWEST:
         return None

@@ -1,4 +1,4 @@
-"""ML Programs: what coremltools makes of a model, and Core ML runs."""
+"""ML Programs: coremltools converts models to them, and Core ML runs them."""
 
 from ane_sweep.bridge.programs import ProgramKind
 

@@ -1,7 +1,8 @@
-"""Writes into a part of a tensor (`y[..., 0::2] = z`, `y[0].add_(1)`), as ops of a program that changes nothing in place.
+"""Writes into a part of a tensor (`y[..., 0::2] = z`, `y[0].add_(1)`), converted to ops that change nothing in place.
 
-coremltools 9.0 reads the slices of such a write as those of the first axes, whatever their axes are, and forgets a write
-through any other view. Here every write makes a new value of the viewed tensor, and later reads of views take them anew.
+coremltools 9.0 reads the slices of such a write as those of the first axes, whatever their axes are, and loses a write
+through any other view. Here every write makes a new value of the viewed tensor, and later reads of views use that
+value.
 """
 
 from contextlib import AbstractContextManager
@@ -42,7 +43,7 @@ def replace_pass() -> AbstractContextManager[None]:
 
 
 def rewrite_assignments(graph: Graph) -> None:
-    """Replace every write into a tensor by a new value of it. Raises StageError, with the line, if that is impossible."""
+    """Replace every write into a tensor by an op that makes a new value. Raises StageError, with the line, if that is impossible."""
     values = _Values()
     for node in graph.nodes:
         values.add(node)
@@ -51,14 +52,14 @@ def rewrite_assignments(graph: Graph) -> None:
 
 
 class _Values:
-    """The values that the names of a trace have, as it goes on.
+    """The current values of the names in a trace, as it is walked through.
 
     nodes     the nodes of the new graph
     current   name -> the name of its present value in the new graph
-    views     name -> (the node that takes this view, the version of the tensor that it was taken of)
-    versions  tensor that is no view -> how often it has been written to
+    views     name -> (the node that makes this view, the version of the viewed tensor)
+    versions  tensor that is no view -> number of writes to it so far
     same      output of an op that works in place -> the name that it wrote to
-    lost      tensor -> the node that wrote to it by way of a view that cannot be written back
+    lost      tensor -> the node that wrote to it through an unsupported view
     """
 
     def __init__(self) -> None:
@@ -70,13 +71,13 @@ class _Values:
         self.lost: dict[str, Node] = {}
 
     def root(self, name: str) -> str:
-        """Return the tensor that a view is taken of, which may be the name itself."""
+        """Return the tensor behind a view, or the name itself if it is no view."""
         while name in self.views:
             name = self.views[name][0].inputs[0]
         return name
 
     def read(self, name: str) -> str:
-        """Return the name of the present value; take a view again if its tensor was written to since."""
+        """Return the name of the present value; make a view again if its tensor was written to since."""
         name = self.same.get(name, name)
         root = self.root(name)
         if root in self.lost:
@@ -94,7 +95,7 @@ class _Values:
         return self.current.get(name, name)
 
     def add(self, node: Node) -> None:
-        """Take the next node of the trace."""
+        """Add the next node of the trace to the new graph, with writes replaced."""
         names = [self.same.get(name, name) for name in node.inputs]
         target = names[0] if names else ""
         if node.kind in _FILLS:
@@ -122,7 +123,7 @@ class _Values:
         self.same[node.outputs[0]] = target
 
     def _put_back(self, node: Node, target: str) -> None:
-        """Write an op's result into its target, as torch's in-place ops do."""
+        """Write an op's result to its target, like torch's in-place ops."""
         if target in self.views and self.views[target][0].kind in _CUTS:
             self._assign(_copy_node(node, "copy_", [], [f"{node.name}_put_back"]), target, [node.outputs[0]])
         else:
@@ -130,7 +131,7 @@ class _Values:
         self.same[node.outputs[0]] = target
 
     def _change(self, node: Node, base: str, value: str) -> None:
-        """Give a tensor its new value. A view becomes a tensor of its own, and the tensor behind it is lost."""
+        """Set a tensor's new value. A view becomes a separate tensor, and the tensor behind it is lost."""
         if base in self.views:
             self.lost[self.root(base)] = node
             del self.views[base]
@@ -139,7 +140,7 @@ class _Values:
 
 
 def _copy_node(node: Node, kind: str, inputs: list[str], outputs: list[str]) -> Node:
-    """Make a node that comes from the same line of code."""
+    """Return a node of another kind with the source line of the given node."""
     return type(node)(
         kind, inputs, outputs, parent=node.parent, attr=node.attr, model_hierarchy=node.model_hierarchy, meta=node.meta
     )
@@ -151,7 +152,7 @@ def _describe_place(node: Node) -> str:
 
 
 def convert_assignment(context: TranscriptionContext, node: Node) -> None:
-    """Convert KIND: inputs are the tensor, the value (none for zero_), and of each slice or select its indices."""
+    """Convert an op of type KIND; its inputs are the tensor, the value (none for zero_), and the indices of each slice or select."""
 
     x = context[node.inputs[0]]
     given = 1 if node.attr["fills"] == "zero_" else 2
@@ -170,7 +171,7 @@ def convert_assignment(context: TranscriptionContext, node: Node) -> None:
 def _write_part(
     context: TranscriptionContext, node: Node, x: Var, cuts: list[tuple[str, list[str]]], value: Var
 ) -> Var:
-    """Return `x` with `value` in the part that the cuts leave, one after the other."""
+    """Return `x` with `value` written to the part that the cuts select, applied in order."""
 
     indices, later = _group_by_axis(context, node, x.rank, cuts)
     begin, end, stride, *masks = ops._get_slice_params(context, x, indices)
@@ -200,8 +201,9 @@ def _write_part(
 def _group_by_axis(
     context: TranscriptionContext, node: Node, rank: int, cuts: list[tuple[str, list[str]]]
 ) -> tuple[list[str | None], list[tuple[str, list[str]]]]:
-    """Return [begin, end, stride] of each axis, of a select [index, None, None], as coremltools takes them; and the cuts from
-    the first on that cuts an axis again."""
+    """Return [begin, end, stride] for each axis (for a select [index, None, None]) as coremltools takes them, and the
+    cuts from the first repeated axis on.
+    """
     left, found = list(range(rank)), dict[int, list[str | None]]()
     taken = 0
     for kind, (dim, *indices) in cuts:

@@ -1,4 +1,4 @@
-"""Measurements of an ML Program on real inputs, for recipes that need them before they compress."""
+"""Measurements of an ML Program on real inputs, for recipes that need them before compression."""
 
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path

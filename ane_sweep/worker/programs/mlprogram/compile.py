@@ -1,4 +1,4 @@
-"""Compilation of ML Programs to .mlmodelc, by Core ML or by Xcode. Nothing is compiled for the Neural Engine here."""
+"""Compilation of ML Programs to .mlmodelc by Core ML or Xcode. It does not compile for the Neural Engine."""
 
 import re
 import shutil
@@ -14,13 +14,13 @@ _XCRUN_S = 3600.0
 
 
 def compile_programs(program: Path, out: Path, compiler: str) -> str | None:
-    """Compile all programs of a chain; return the compiler's version. Raises StageError with its own lines."""
+    """Compile all programs of a chain and return the compiler's version. Raises StageError with the compiler's messages."""
     made = [compile_one(path, out / f"{path.stem}.mlmodelc", compiler) for path in package.program_paths(program)]
     return read_version(made[0])
 
 
 def compile_one(source: Path, target: Path, compiler: str) -> Path:
-    """Compile a package to `target`, which ends in .mlmodelc; copy a compiled program. Raises StageError."""
+    """Compile a package to `target`, which ends in .mlmodelc; an already compiled program is copied. Raises StageError."""
     if source.suffix == target.suffix:
         shutil.copytree(source, target)
         return target
@@ -65,7 +65,7 @@ def _compile_by_xcode(source: Path, target: Path) -> None:
 
 
 def _shorten(text: str) -> str:
-    """Return a compiler's messages on one line: its errors, else all."""
+    """Return a compiler's messages on one line: its errors if there are any, else everything."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     lines = [line for line in lines if "error" in line.lower()] or lines
     return " | ".join(lines[:_LINES]) or "it gave no reason"

@@ -13,7 +13,7 @@ from ane_sweep.worker.programs.mlprogram import size
 
 
 def compress(program: Path, recipe: recipes.Recipe, calibration: Path | None, target: Path) -> Compressed:
-    """Write a package with compressed weights; a recipe that finds none gives an unchanged copy."""
+    """Write a package with compressed weights; if the recipe matches no weights, an unchanged copy."""
     (source,) = package.program_paths(program)
     bits = allot.choose_bits(calibration, recipe) if recipe["kind"] == "mixed" else None
     try:

@@ -29,14 +29,14 @@ from ane_sweep.worker.programs.mlprogram.shortcuts import take_shortcuts
 
 
 def convert(jobs: Mapping[str, ConversionJob], target: Path) -> Facts:
-    """Write a package with a function for each job; the same jobs give the same bytes. See programs/__init__.py."""
+    """Write a package with one function for each job; the same jobs give the same bytes. See programs/__init__.py."""
     facts = _convert_functions(jobs, target) if len(jobs) > 1 else _convert(jobs["main"], target)
     size.make_deterministic(target)
     return facts
 
 
 def _convert_functions(jobs: Mapping[str, ConversionJob], package: Path) -> Facts:
-    """Convert each function by itself and join them with coremltools, which keeps one copy of equal weights.
+    """Convert each function separately and join them with coremltools, which merges equal weights.
 
     The default is decode, which is called for every token. The facts are decode's, and `ops_prefill`.
     """
@@ -54,7 +54,7 @@ def _convert_functions(jobs: Mapping[str, ConversionJob], package: Path) -> Fact
 
 
 def _convert(job: ConversionJob, package: Path) -> Facts:
-    """Convert one function to `package` and return its facts; grown from a few of its blocks if that gives the same bytes."""
+    """Convert one function to `package` and return its facts. The package is grown from a few blocks if that gives the same bytes."""
     module = job.module
 
     def plain(target: Path) -> grow.Converted:
@@ -117,9 +117,9 @@ def _is_half(port: Port, options: building.Options) -> bool:
 
 @contextmanager
 def _widen_inputs(module: torch.nn.Module, ports: Ports) -> Iterator[None]:
-    """Make `module` turn its inputs into the dtypes of its ports while this is open.
+    """Make `module` convert its inputs to the dtypes of its ports inside this context.
 
-    It is a hook, as a module around `module` would put a prefix before the names of its states.
+    It uses a hook, as a wrapping module would prefix the names of the states.
     """
     kinds = [port.dtype for port in ports.inputs]
 
@@ -189,7 +189,7 @@ def _configure_classifier(job: ConversionJob) -> ct.ClassifierConfig:
 
 
 def _to_input_types(inputs: Sequence[Port]) -> list[object]:
-    """Return the inputs' shapes as coremltools takes them. Equal ranges are one size, so that inputs can be added."""
+    """Return the inputs' shapes as coremltools takes them. Inputs with equal ranges share one symbolic size, so that they can be added."""
     ranges: dict[tuple[int, int], ct.RangeDim] = {}
 
     def to_size(bounds: int | tuple[int, int]) -> int | ct.RangeDim:

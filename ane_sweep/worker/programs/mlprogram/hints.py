@@ -1,7 +1,7 @@
-"""Messages for failed conversions: the op, the line of the user's code that it came from, and a known workaround.
+"""Messages for failed conversions: the op, the line of the user's code behind it, and a known workaround.
 
-coremltools names the op alone. A traced graph knows the lines: while coremltools reads the graph, each op is stored with
-the Python stack that called it, and the frame in which the conversion failed holds the op.
+coremltools only names the op. A traced graph has the lines: while coremltools reads the graph, each op is stored with
+the Python stack that called it, and the frame of the failure contains the op.
 """
 
 import csv
@@ -31,7 +31,7 @@ _REGISTER = (
 
 @contextmanager
 def explain_failures() -> Iterator[None]:
-    """Convert inside this context to have coremltools' error about an op raised as a StageError with a hint."""
+    """Raise coremltools' errors about an op inside this context as StageErrors with a hint."""
     with _remember_lines():
         try:
             yield
@@ -89,7 +89,7 @@ def explain_error(error: BaseException) -> str | None:
 
 
 def _find_failed_node(error: BaseException) -> Node | None:
-    """Return coremltools' node of the innermost op whose conversion raised the error, or None."""
+    """Return coremltools' node for the innermost op whose conversion raised the error, or None."""
     node, entry = None, error.__traceback__
     while entry is not None:
         frame = entry.tb_frame
@@ -100,7 +100,7 @@ def _find_failed_node(error: BaseException) -> Node | None:
 
 
 def find_line(source: str) -> str:
-    """Return `nets.py line 12, in forward` for the stack of an op, innermost first.
+    """Return the line of user code in the stack of an op (innermost first), as `nets.py line 12, in forward`.
 
     It is the first line outside installed packages, else the innermost one outside torch, else empty.
     """
@@ -115,12 +115,12 @@ def find_line(source: str) -> str:
 
 @cache
 def read_table() -> dict[str, str]:
-    """Return the known workarounds by torch op, as coremltools names it."""
+    """Return {torch op as coremltools names it: known workaround}."""
     with TABLE.open(encoding="utf-8", newline="") as file:
         return {row["op"]: row["way"] for row in csv.DictReader(file)}
 
 
 def find_workaround(kind: str) -> str | None:
-    """Return the workaround for an op, or None; an in-place form (`add_`) has that of its op."""
+    """Return the workaround for an op, or None; an in-place form (`add_`) has the workaround of the plain op."""
     workarounds = read_table()
     return workarounds.get(kind) or workarounds.get(kind.rstrip("_"))

@@ -1,9 +1,11 @@
-"""The unit on which Core ML plans to run each op of an ML Program, from MLComputePlan, and what it compiled for it.
+"""The unit on which Core ML plans to run each op of an ML Program, from MLComputePlan, and the files that Core ML
+compiled for the plan.
 
 Each program and each function of it is planned in a process of its own (steps.py): planning compiles for the Neural
 Engine, in full. MLComputePlan of coremltools 9.0 plans a package's default function alone; another one is planned from
 a copy in which it is the default. The compiler's own notes on each op (mil/analytics.py: its estimate, the backend that
-it chose, why not the Neural Engine) stand in the rows where they could be read. Constants are left out: they run nowhere.
+it chose, why not the Neural Engine) are added to the rows if they could be read. Constants are left out, as they do not
+run.
 """
 
 import tempfile
@@ -47,7 +49,7 @@ class PlanRequest(Params, frozen=True):
 
 
 def plan(params: dict[str, object], inputs: Mapping[str, Path], keep: Path) -> list[ProgramPlan]:
-    """Plan each program and function in a step of its own, in the order they run."""
+    """Plan each program and function in a separate process, in the order they run."""
     found = []
     programs = package.program_paths(inputs["program"])
     for program, compiled in zip(programs, coreml.find_compiled(inputs["compiled"], programs)):
@@ -64,7 +66,7 @@ def plan(params: dict[str, object], inputs: Mapping[str, Path], keep: Path) -> l
 
 
 def _list_functions(program: Path, compiled: Path) -> list[tuple[str | None, Path]]:
-    """Return each function with a compiled program whose default it is, or (None, compiled) if there is only one."""
+    """Return each function with a compiled program in which it is the default; (None, compiled) if there is only one."""
     described = package.read(program, kinds=("mlProgram", "pipeline")).spec.description
     names = [item.name for item in described.functions]
     if not names:
@@ -79,7 +81,7 @@ def _list_functions(program: Path, compiled: Path) -> list[tuple[str | None, Pat
 
 
 def plan_step(values: dict[str, object]) -> ProgramPlan:
-    """Return the plan of one compiled program, with the compiler's notes; runs in a process of its own."""
+    """Return the plan of one compiled program, with the compiler's notes; runs in a separate process."""
     request, begun = PlanRequest.read(values), time.time()
     units, home = request.params.compute_units, Path(request.home)
     if request.params.device == "usb":
@@ -153,7 +155,7 @@ def name_unit(device: object) -> str | None:
 
 
 def add_notes(rows: Sequence[PlannedOp], notes: Sequence[analytics.OpNote]) -> list[PlannedOp]:
-    """Return rows with the compiler's notes on the op of the same name and type, if there are any."""
+    """Return the rows with the compiler's notes on the op of the same name and type added."""
     by_name = {(note["name"], note["op_type"]): note for note in notes}
     found: list[PlannedOp] = []
     for row in rows:
@@ -193,12 +195,14 @@ def describe_compiled(
 
 
 def _compare(prediction: predict.Prediction, programs: Sequence[CompiledProgram]) -> dict[str, object]:
-    """Compare without the row of each task; `ane-sweep hwx FILE --program PACKAGE` shows those."""
+    """Compare our prediction with the compiled programs, without the rows of single tasks, which `ane-sweep hwx FILE
+    --program PACKAGE` shows.
+    """
     return {name: value for name, value in compare_with_tasks(prediction, programs).items() if name != "rows"}
 
 
 def _predict(program: Path, summary: Placement) -> predict.Prediction | None:
-    """Return our prediction for the plan's chip and units, or None for a chip that no table has."""
+    """Return our prediction for the plan's chip and units, or None for an unknown chip."""
     try:
         chip = chips.get(summary.chip or "")
     except ConfigError:

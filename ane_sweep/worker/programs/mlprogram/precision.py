@@ -17,7 +17,7 @@ class Fp32Ops:
     """A selector of ops of an fp16 program that stay in fp32.
 
     options   the rewrites, which may select ops; with mask_dtype=fp32, the additions of a causal mask
-    patterns  select by type, name, or the name or type of a torch module that an op comes from
+    patterns  patterns for the op's type, name, or the name or type of its torch module
     """
 
     def __init__(self, options: Options, patterns: list[str]):
@@ -61,7 +61,7 @@ def choose_precision(compute: str, wide: Fp32Ops) -> object:
 
 
 def build_pipeline(wide: Fp32Ops, guarded: bool = False) -> ct.PassPipeline:
-    """Return coremltools' default passes, less those that only cost here, and two more that save memory.
+    """Return coremltools' default passes, without those that only take time here, and with two that save memory.
 
     guarded   keep the guards of indices: a user's own code may have negative ones
     """

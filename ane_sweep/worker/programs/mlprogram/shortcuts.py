@@ -29,9 +29,9 @@ def take_shortcuts() -> AbstractContextManager[None]:
 
 
 def _count_names_anew() -> None:
-    """Let coremltools begin again with `linear_0`.
+    """Reset coremltools' counters, so that names begin again with `linear_0`.
 
-    It forgets its counts when a conversion succeeds, not when it fails, and the counts of symbols never.
+    coremltools resets its counters when a conversion succeeds, but not when it fails, and never those of symbols.
     """
     importlib.import_module(f"{_MIL}.builder").Builder.name_count.clear()
     symbolic: ModuleType = importlib.import_module(f"{_MIL}.types.symbolic")

@@ -1,4 +1,4 @@
-"""Sizes of packages that coremltools wrote, and removal of what it leaves to chance."""
+"""Sizes of packages that coremltools wrote, and removal of random parts from them."""
 
 import json
 import uuid
@@ -35,7 +35,7 @@ def count_float_numbers(program: "Program") -> int:
 
 
 def make_deterministic(package: Path) -> None:
-    """Rewrite a package so that equal parameters give equal bytes: order of protobuf maps, identifiers in the manifest."""
+    """Rewrite a package so that equal parameters give equal bytes: the order of protobuf maps, and identifiers in the manifest."""
     from coremltools.proto import Model_pb2
 
     path = package / MLMODEL

@@ -1,9 +1,9 @@
-"""Steps of a task that need a fresh process of their own: loads and compute plans, which compile for the ANE.
+"""Steps of a task that need a fresh process: loads and compute plans, which compile for the ANE.
 
 Such a compilation can take hours, 10 GB (in ANECompilerService, a system process, not in ours) or kill the process. So
 each step is a child of the worker; its death ends this task, with the step's name in the reason. Its memory and that of
-Apple's services is read once a second until the child begins to time short calls (`stop_watching`). The task's own limit
-limits the time.
+Apple's services is read once a second until the child begins to time short calls (`stop_watching`). The task's own
+limit limits the time.
 
     child    python -m ane_sweep.worker.programs.mlprogram.steps REQUEST_JSON     {"module", "step", "result", ...}
              calls  <module>: <step>(request) -> plain JSON values
@@ -31,7 +31,7 @@ HOME_VARIABLE = "CFFIXED_USER_HOME"  # Core Foundation takes it for the home fol
 
 
 def run_with_own_cache(module: str, step: str, label: str, home: Path, **request: object) -> dict[str, object]:
-    """Run a step with its caches in `home`; if that fails, with the user's own, with the reason in `own_cache`.
+    """Run a step with its caches in `home`; if that fails, with the user's own caches, and the reason in `own_cache`.
 
     Raises the errors of the second attempt; Died and Unavailable at once, because a second attempt would end the same way.
     """
@@ -49,8 +49,8 @@ def run_step(
 ) -> dict[str, object]:
     """Run one step; return its values, with `stderr` (messages of native code) and `helpers` (peaks by name, bytes).
 
-    Raises errors.Died if the process was killed or went over the memory limit; Unavailable and StageError if it raised
-    them itself.
+    Raises errors.Died if the process was killed or exceeded the memory limit, and Unavailable or StageError if the step
+    raised them.
     """
     folder = Path(tempfile.mkdtemp(prefix=f"{step}-"))
     files = {"result": str(folder / "result.json"), "quiet": str(folder / "q")}
@@ -81,12 +81,12 @@ def run_step(
 
 
 def stop_watching(request: dict[str, object]) -> None:
-    """End the watching of this step's memory; a step calls it before it times short calls."""
+    """Stop the watching of this step's memory; a step calls it before it times short calls."""
     Path(str(request["quiet"])).touch()
 
 
 def _watch(child: subprocess.Popen[bytes], quiet_file: Path) -> tuple[dict[str, int], str | None]:
-    """Wait for the child; return the largest resident size of each service, and what went over the limit, or None."""
+    """Wait for the child. Return the largest resident size of each service, and the process that exceeded the limit, or None."""
     limit = _read_limit()
     before = services.sizes()
     peaks = dict(before)

@@ -45,7 +45,7 @@ def _is_wrong(name: str, theirs: object) -> bool:
 
 
 def _convert_new_ones(context: TranscriptionContext, node: Node) -> None:
-    """Convert x.new_ones(shape, dtype=None): all ones, of the dtype or that of x."""
+    """Convert x.new_ones(shape, dtype=None): all ones, in the given dtype or that of x."""
 
     x, shape, *more = _get_inputs(context, node)
     number = more[0].val if more and more[0] is not None else None
@@ -62,7 +62,7 @@ def _convert_new_ones(context: TranscriptionContext, node: Node) -> None:
 
 
 def _convert_diff(context: TranscriptionContext, node: Node) -> None:
-    """Convert torch.diff(x, n=1, dim=-1, prepend=None, append=None): neighbours' differences along one axis."""
+    """Convert torch.diff(x, n=1, dim=-1, prepend=None, append=None): differences of neighbours along one axis."""
 
     x, times, axis, *ends = _get_inputs(context, node, expected=5)
     before, after = ends
@@ -82,7 +82,7 @@ def _convert_diff(context: TranscriptionContext, node: Node) -> None:
 
 
 def _convert_resize(context: TranscriptionContext, node: Node) -> None:
-    """Convert a resize by rows and columns exactly, as two products with constant matrices, for sizes that do not vary."""
+    """Convert a resize of rows and columns exactly, as two products with constant matrices; sizes must be fixed."""
 
     x, sizes, corners, scales = _get_inputs(context, node, expected=4)
     high, wide = x.shape[-2:]
@@ -99,7 +99,7 @@ def _convert_resize(context: TranscriptionContext, node: Node) -> None:
 
 
 def _read_constants(variables: Var | list[Var] | None) -> list[float] | None:
-    """Return the constants of a list, or None if there is no list. Raises NotImplementedError for other values."""
+    """Return the constants in a list, or None if there is no list. Raises NotImplementedError for other values."""
     if variables is None:
         return None
     values = [variable.val for variable in variables] if isinstance(variables, list) else variables.val
@@ -109,7 +109,7 @@ def _read_constants(variables: Var | list[Var] | None) -> list[float] | None:
 
 
 def _compute_matrix(kind: str, size: int, made: int, scale: float | None, corners: bool) -> np.ndarray:
-    """Return torch's results for the unit vectors as a matrix: (made, size) in fp32."""
+    """Return torch's resize of one axis as a matrix (made, size) in fp32: its results for the unit vectors."""
 
     units = torch.eye(size, dtype=torch.float64)[None, None]
     filtered = getattr(torch.ops.aten, kind)(units, [made, size], corners, scale, None)
