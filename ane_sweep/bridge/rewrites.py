@@ -7,7 +7,7 @@ REWRITE = Rewrite(order=20, help="...", plain="none", choices=("none", "negative
 from collections.abc import Mapping
 from dataclasses import dataclass, make_dataclass
 from functools import partial
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal
 
 from ane_sweep.bridge.axes import RUNS, Asked, Only, axis
 from ane_sweep.bridge.declared import Declared
@@ -28,15 +28,6 @@ _OF_TEXTS = Only(
 )
 _DECODERS = Only("task", tasks_with(lambda kind: kind.causal), f"{FOR_DECODERS}has no causal mask and head")
 MODELS = {"blocks": (_OF_BLOCKS,), "texts": (_OF_BLOCKS, _OF_TEXTS), "decoders": (_OF_BLOCKS, _OF_TEXTS, _DECODERS)}
-
-
-class PermittedPair(TypedDict):
-    """The fields of axes.Only, as a declaration writes them."""
-
-    other: str
-    among: tuple[object, ...]
-    why: str
-    when: NotRequired[tuple[object, ...]]
 
 
 @dataclass(frozen=True)
@@ -62,7 +53,7 @@ class Rewrite:
     most: int | None = None
     why: str = ""
     models: Literal["blocks", "texts", "decoders"] = "blocks"
-    only: tuple[PermittedPair, ...] = ()
+    only: tuple[dict[str, object], ...] = ()
     pads: bool = False
 
 
@@ -89,7 +80,7 @@ def make_axes() -> type:
                     why=one.why,
                     plain=one.plain,
                     enters=IN_TORCH if one.changes == "module" else ("convert",),
-                    only=(*MODELS[one.models], *(Only(**pair) for pair in one.only)),
+                    only=(*MODELS[one.models], *(_permit(pair) for pair in one.only)),
                     refuses=partial(_refuse_length, name) if one.pads else None,
                 ),
             )
@@ -97,6 +88,11 @@ def make_axes() -> type:
         ],
         frozen=True,
     )
+
+
+def _permit(pair: Mapping[str, object]) -> Only:
+    among, when = (value if isinstance(value := pair.get(name), tuple) else () for name in ("among", "when"))
+    return Only(str(pair["other"]), among, str(pair["why"]), when)
 
 
 def _refuse_length(name: str, asked: Asked) -> str | None:
