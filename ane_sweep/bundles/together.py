@@ -148,9 +148,10 @@ def as_json(found: Machines) -> str:
 
 def report(found: Machines) -> tuple[document.Sweep, list[Section]]:
     """Return one report of all machines: first their table, then the sections of one sweep in which the machine is an axis."""
-    sweep_names = dict.fromkeys(r.sweep for _, row in found.rows for r in row if r is not None)
+    sweeps = list(dict.fromkeys(record.sweep for _, row in found.rows for record in row if record is not None))
+    joined = "-and-".join(sweeps) if len(sweeps) < 3 else f"{sweeps[0]}-and-{len(sweeps) - 1}-more"
     marked = [
-        replace(record, cell={AXIS: name, **record.cell}, sweep=" and ".join(sweep_names))
+        replace(record, cell={AXIS: name, **record.cell}, sweep=joined[:120])
         for n, name in enumerate(found.names)
         for record in (row[n] for _, row in found.rows)
         if record is not None

@@ -23,9 +23,9 @@ def files(tmp_path, monkeypatch) -> list[str]:
         "m2": [cell((7.0,) * 5, host=M2, chunks=1, psnr=60.0), cell((5.0,) * 5, host=M2, chunks=2),
                cell((4.0,) * 5, host=M2, chunks=4, status="degraded", reason="why")],
     }  # fmt: skip
-    for name, records in runs.items():
-        write_run(tmp_path / name, "20260101-000000", records)
-        info = tmp_path / name / "runs" / "20260101-000000" / "run.json"
+    for (name, records), stamp in zip(runs.items(), ("20260101-000000", "20260102-000000")):  # no two start together
+        write_run(tmp_path / name, stamp, records)
+        info = tmp_path / name / "runs" / stamp / "run.json"
         moment = "2026-01-01T00:00:00+00:00"
         info.write_text(json.dumps({**json.loads(info.read_text()), "started": moment, "finished": moment}))
         assert main(["export", "last", f"{name}.zip", f"out={tmp_path / name}"]) == 0
