@@ -104,7 +104,7 @@ def test_what_the_planner_imports_is_asked_for():
         if room(path) in (*WORKER_ROOMS, "bench", "report") and path.name not in ("page.py", "drift.py"):
             continue
         for name in imports(path) - set(sys.stdlib_module_names) - {"ane_sweep", *HEAVY, "PIL"}:
-            known = several if room(path) == "fleet" or path.name in ("sftp.py", "errand.py") else base
+            known = several if room(path) == "fleet" or path.name == "transports.py" else base
             assert {canonicalize_name(owner) for owner in owners.get(name, [])} & known, f"{path}: {name}"
 
 

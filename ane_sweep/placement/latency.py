@@ -175,7 +175,8 @@ def ane_ms(load: Load, terms: Terms) -> float:
     ms += load.spilled / (terms["spill_share"] * memory) + load.heads / (terms["heads_share"] * memory)
     ms += load.moved / (terms["moved_gbs"] * 1e6)
     ms += load.wide_io / (terms["wide_io_gbs"] * 1e6)
-    return ms + load.tasks * float(terms["task_us"]) * 1e-3
+    ms += load.tasks * terms["task_us"] * 1e-3
+    return ms
 
 
 def gpu_ms(load: Load, terms: Terms) -> float:
@@ -183,7 +184,8 @@ def gpu_ms(load: Load, terms: Terms) -> float:
     per_ms: float = terms["tflops"] * 1e9
     ms: float = terms["dispatch_ms"] + (load.flop + terms["head_factor"] * load.head_flop) / per_ms
     ms += load.spilled * terms["flop_per_byte"] / per_ms
-    return ms + load.ops * float(terms["op_us"]) * 1e-3
+    ms += load.ops * terms["op_us"] * 1e-3
+    return ms
 
 
 def cpu_ms(load: Load, terms: Terms) -> float:
@@ -193,7 +195,8 @@ def cpu_ms(load: Load, terms: Terms) -> float:
         return dispatch + products
     ms: float = products + load.weights / (terms["weight_gbs"] * 1e6)
     ms += load.heads / (terms["heads_gbs"] * 1e6) + load.wide_io / (terms["wide_io_gbs"] * 1e6)
-    return ms + load.ops * float(terms["op_us"]) * 1e-3
+    ms += load.ops * terms["op_us"] * 1e-3
+    return ms
 
 
 def _take_in(terms: Terms, chip: Chip, probes: dict[str, dict[str, float]]) -> None:

@@ -12,7 +12,7 @@ from ane_sweep.bridge import families, recipes
 from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.plan import Source
 from ane_sweep.bridge.stages import STAGES
-from ane_sweep.planner import scoring, sizing
+from ane_sweep.planner import sizing
 from ane_sweep.store.past import Past
 
 History = Mapping[str, Sequence[Past]]  # by stage
@@ -81,13 +81,16 @@ def seconds(stage: str, work: int, history: History) -> float | None:
     return statistics.median(seen) if seen else None
 
 
-def disk_bytes(stage: str, cell: Cell, source: Source, seq_len: int) -> int:
-    """Return the bytes that a task will add to the cache: weights by the recipe or the compute dtype, or outputs in fp32."""
+def disk_bytes(stage: str, cell: Cell, source: Source, seq_len: int, rows: object = None) -> int:
+    """Return the bytes that a task will add to the cache: weights by the recipe or the compute dtype, or outputs in fp32.
+
+    rows   inputs whose outputs are kept; None: the texts of the model's reference
+    """
     leaves, work, precision = STAGES[stage].leaves, source.parameter_bytes, cell.precision_settings
     if leaves == "outputs":
         keys = ("vocab_size",) if cell.kind.causal else ("hidden_size", "n_embd", "dim")
         widths = (width for key in keys if isinstance(width := source.arch.get(key), int))
-        count = scoring.rows(cell) if stage == "examples" else cell.model_settings.texts.count
+        count = rows if isinstance(rows, int) else cell.model_settings.texts.count
         return 4 * count * seq_len * next(widths, 0)
     if leaves == "nothing":
         return 0

@@ -106,7 +106,7 @@ class Chain:
             label=label(stage, cell, [axis for axis in self.shared.axes if axis in varies]),
             work=work,
             memory_bytes=costs.memory_bytes(stage, work, estimates.held_bytes(stage, cell, work, source.arch)),
-            disk_bytes=estimates.disk_bytes(stage, cell, source, _positions(cell, source)),
+            disk_bytes=estimates.disk_bytes(stage, cell, source, _positions(cell, source), params.get("rows")),
             seconds=0.0 if more_of and (seconds or 0.0) > CHEAP_S else seconds,
             alone=declared.alone or (declared.runs_program and traits.alone),
             unavailable=(place.no_coreml if place else apple.no_coreml()) if declared.on_coreml else None,

@@ -6,8 +6,7 @@ import shutil
 from pathlib import Path
 from typing import TypedDict
 
-import msgspec
-
+from ane_sweep.bridge import conversion
 from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.mil import cut_words
 from ane_sweep.mil.package import program_paths
@@ -89,7 +88,7 @@ def _cut(bench: _workers.Bench, params: dict[str, object], target: Path) -> _wor
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     sizes = {target / path.name: _workers.size_of(path) for path in program_paths(out)}
     _workers.put_in_place(out, target, bench)
-    facts = msgspec.convert(result.facts, _Facts)
+    facts = conversion.convert(result.facts, _Facts)
     chunks = [{"path": str(path), "bytes": number} for path, number in sizes.items()]
     largest, share = max(facts["chunk_bytes"]), sum(facts["chunk_bytes"]) / len(facts["chunk_bytes"])
     uneven = f", the largest {largest / share:.1f} times an equal share" if largest > 1.5 * share else ""

@@ -619,7 +619,7 @@ def test_what_follows_the_records_is_done_whatever_else_of_it_fails(out, monkeyp
     monkeypatch.setattr(page, "write", step("report"))
     monkeypatch.setattr(drift, "look_where_called_for", step("drift"))
     monkeypatch.setattr(tracking, "log_sweep", step("tracking"))
-    monkeypatch.setattr(engine, "show_links", lambda *_: None)
+    monkeypatch.setattr(engine, "format_links", lambda *_: "")
     settings = TrackingSettings(experiment="e")
     engine.write_report(folder, read_records(folder), None, engine.TERMINAL)
     engine.track(folder, settings, engine.TERMINAL)
