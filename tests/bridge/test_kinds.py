@@ -60,6 +60,10 @@ def test_one_more_kind_is_a_row_a_family_and_an_option(copied):
         "seq_len=16",
         "runtime=reference",
         "variant=original,split_einsum",
+        "latency.repeats=1",
+        "latency.samples=3",
+        "gate.wait_s=0",
+        "tracking.enabled=false",
     )
     done = copied(*asked)
     assert done.returncode in RAN and "2 cells" in done.stdout, done.stderr
