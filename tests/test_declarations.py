@@ -90,13 +90,13 @@ import json
 
 import torch
 
-from ane_sweep.worker import grow
+from ane_sweep.worker.grow import growing
 
 
 def convert(jobs, target):
     job = jobs["main"]
     examples = tuple(torch.zeros(port.shape, dtype=getattr(torch, port.dtype)) for port in job.ports.inputs)
-    with torch.no_grad(), grow.materialise_tensors(job.module):
+    with torch.no_grad(), growing.materialise_tensors(job.module):
         traced = torch.jit.trace(job.module, examples, check_trace=False)
         numbers = sum(tensor.numel() for tensor in job.module.state_dict().values())
     names = [[port.name for port in ports] for ports in (job.ports.inputs, job.ports.outputs)]
