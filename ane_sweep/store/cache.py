@@ -78,7 +78,7 @@ class Store:
     def lookup(self, stage: str, key: str) -> Path | None:
         """Return the artifact's folder if it has files of the right sizes, and mark it as used now."""
         path = self.path(stage, key)
-        if _behind_a_link(path) or files.damage(path, content=False):
+        if files.damage(path, content=False) or _behind_a_link(path):  # mostly nothing is there: the first look tells
             return None
         with contextlib.suppress(OSError):
             os.utime(path)
