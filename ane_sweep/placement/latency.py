@@ -33,8 +33,7 @@ from ane_sweep.placement.work import Load, Work, load_of
 TERMS_FILE = Path(__file__).parent / "data" / "latency.json"
 GUESSED = 2.0  # times as far either way where the figures say nothing: flexible sizes, the planner's prices. A guess
 PLANNED_CPU = "m4"  # the chip of whose CPU there are no latencies, but its planner's prices (costs.py)
-# Shares of the CPU: above the first it is a program of the CPU; up to the second it may be left out
-MOSTLY, LEFT_OUT = 0.5, 0.2
+LEFT_OUT = 0.2  # share of the time on a CPU without figures that an estimate may leave out
 VOCABULARY_ABOVE = 16_384  # channels that a convolution makes
 _MASKS = ("add", "select", "mul", "sub")
 Terms = dict[str, Any]  # of latency.json, or of one unit for one chip: numbers, or arrays of many programs
