@@ -137,7 +137,7 @@ class RunSettings:
     `ane-sweep help keys` describes each one (KEYS in planner/schema.py).
     """
 
-    chips: list[str] = field(default_factory=partial(list, ("m1", "m4", "a17_pro")))
+    chips: list[str] = field(default_factory=partial(list, ("m4", "m1", "a17_pro")))
     budget_minutes: Number | None = None
     nightly: NightlySettings = NightlySettings()
     search: SearchSettings = SearchSettings()

@@ -13,7 +13,7 @@ from ane_sweep.compare.sides import FINE, both
 from ane_sweep.errors import ConfigError
 from ane_sweep.placement.types import Placement
 from ane_sweep.results.difference import LEAST_PERCENT, LEVEL, Difference, compare_timings, figures_by_round
-from ane_sweep.results.headline import HEADLINE, estimate, estimated_chips
+from ane_sweep.results.headline import MEASURED, estimate, estimated_chips
 from ane_sweep.stats.student import FEWEST, holm
 
 MAINLY = 0.5  # of a program's ops: above this it is said to run mainly on the Neural Engine
@@ -21,7 +21,7 @@ ESTIMATE_SHARE = 0.01  # no noise to exceed: an estimate is a function of the pa
 MOVED_SHARE = 0.8  # of the tested cells that move one way: then it is the machine rather than the programs
 
 TIMED = {  # figure of a process -> the metric made of it, and its words in a change
-    "median_ms": (HEADLINE, ""),
+    "median_ms": (MEASURED, ""),
     "prefill_median_ms": ("latency_prefill_median_ms", "prefill: "),
     "load_ms": ("load_ms", "load: "),
 }

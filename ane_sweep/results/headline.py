@@ -1,26 +1,41 @@
-"""The choice of a cell's headline latency: every table, plot, ranking, comparison and tracker takes it from this module."""
+"""The choice of a cell's headline latency: every table, plot, ranking, comparison and tracker takes it from this module.
+
+It is the first of these that the cell has: the timing under Core ML, or by a runtime that the user asked for by name; else
+the estimate for the chip that the user ships for, which is the first of `chips`. The time of the runtime that
+`runtime=auto` chose on a host without Core ML is only a check that the program runs: it is never the headline.
+"""
 
 from typing import NamedTuple
 
 from ane_sweep.bridge.record import Record
-from ane_sweep.placement.types import Kind
+from ane_sweep.bridge.runtimes import traits
+from ane_sweep.placement.types import Kind, Placement
 from ane_sweep.stats.samples import quantile
 
-HEADLINE = "latency_median_ms"  # its row in the registry of metrics
+HEADLINE = "headline_ms"  # its row in the registry of metrics; no record has a metric of this name
+MEASURED = "latency_median_ms"  # the metric of a timing
 
 
 class Latency(NamedTuple):
-    """A latency in ms, its kind, and its interquartile range (None: not known)."""
+    """A latency in ms with its kind.
+
+    iqr        interquartile range of a measured one (None: not known)
+    chip       the chip of an estimate
+    low, high  the band of an estimate (None: not known)
+    """
 
     ms: float
     iqr: float | None = None
     kind: Kind = "measured"
+    chip: str | None = None
+    low: float | None = None
+    high: float | None = None
 
     @property
     def span(self) -> tuple[float, float]:
-        """Return the ends of the interquartile range."""
+        """Return the ends of the interquartile range, or of the band of an estimate."""
         half = (self.iqr or 0.0) / 2
-        return self.ms - half, self.ms + half
+        return (self.ms - half if self.low is None else self.low), (self.ms + half if self.high is None else self.high)
 
 
 class Estimate(NamedTuple):
@@ -32,9 +47,12 @@ class Estimate(NamedTuple):
 
 
 def headline(record: Record) -> Latency | None:
-    """Return the headline latency of a cell, which is the median of its timing on any runtime, or None if it was not timed."""
-    ms = measured_ms(record)
-    return None if ms is None else Latency(ms, record.value("latency_iqr_ms"))
+    """Return the headline latency of a cell, or None if it has none (see `explain_missing`)."""
+    if answers_by_timing(record):
+        return Latency(measured_ms(record) or 0.0, record.value("latency_iqr_ms"))
+    chip = shipped_chip(record)
+    known = estimate(record, chip) if chip else None
+    return (chip and known and Latency(known.ms, None, "estimated", chip, known.low, known.high)) or None
 
 
 def headline_ms(record: Record) -> float | None:
@@ -43,9 +61,44 @@ def headline_ms(record: Record) -> float | None:
     return found and found.ms
 
 
+def explain_missing(record: Record) -> str | None:
+    """Return why a cell has no headline latency, or None if it has one or if no reason is recorded."""
+    if headline(record) is not None:
+        return None
+    entry = _shipped_placement(record)
+    return entry.not_estimated if entry else None
+
+
+def answers_by_timing(record: Record) -> bool:
+    """Return True if the cell's timing is its headline: Core ML ran it, or the user asked for its runtime by name."""
+    return is_timed(record) and (_ran_on_coreml(record) or record.cell.get("runtime", "auto") != "auto")
+
+
+def is_check(record: Record) -> bool:
+    """Return True if the cell's timing only checks that the program runs here: the user asked for no CPU time."""
+    policy = record.cell.get("latency")
+    repeats = policy.get("repeats", "auto") if isinstance(policy, dict) else "auto"
+    return is_timed(record) and not answers_by_timing(record) and repeats == "auto"
+
+
+def shipped_chip(record: Record) -> str | None:
+    """Return the chip that the user ships for, which is the first of `chips`, or None if nothing was predicted."""
+    entry = _shipped_placement(record)
+    return entry.chip if entry else None
+
+
+def _shipped_placement(record: Record) -> Placement | None:
+    return next(iter(record.placed("predicted")), None)
+
+
+def _ran_on_coreml(record: Record) -> bool:
+    runtime = record.realised.get("runtime")
+    return runtime is not None and traits(runtime).coreml
+
+
 def measured_ms(record: Record) -> float | None:
     """Return the median of the timing on this host, or None if nothing was timed."""
-    ms: float | None = record.value(HEADLINE)
+    ms: float | None = record.value(MEASURED)
     return ms
 
 
@@ -54,9 +107,11 @@ def is_timed(record: Record) -> bool:
 
 
 def spread(record: Record) -> tuple[float, float]:
-    """Return the middle half of all samples of all processes; without samples, the interquartile range of the headline latency."""
+    """Return the band of a headline that is an estimate; else the middle half of all samples of all processes, or without
+    samples the interquartile range of the headline latency.
+    """
     latency = headline(record) or Latency(0.0)
-    samples = [sample for timing in record.timings for sample in timing.samples_ms]
+    samples = [sample for timing in record.timings for sample in timing.samples_ms if latency.kind == "measured"]
     low, high = (quantile(samples, q) for q in (0.25, 0.75)) if samples else latency.span
     return max(0.0, min(low, latency.ms)), max(high, latency.ms)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ane_sweep.bridge.figures import Metric, Timing
 from ane_sweep.bridge.metrics import METRICS
 from ane_sweep.bridge.task import Realised, TaskResult
-from ane_sweep.results.headline import HEADLINE
+from ane_sweep.results.headline import MEASURED
 from ane_sweep.stats.samples import P99_NEEDS, quantile
 from ane_sweep.stats.student import typical_interval
 
@@ -44,7 +44,7 @@ def _between(metrics: list[Metric], timings: list[Timing]) -> list[Metric]:
     samples = [sample for timing in timings for sample in timing.samples_ms]
     if len(medians) < 2:
         return metrics
-    known = next((metric for metric in metrics if metric.name == HEADLINE), metrics[0])
+    known = next((metric for metric in metrics if metric.name == MEASURED), metrics[0])
     low, high = typical_interval(medians) or (None, None)
     replaced = {
         "latency_p90_ms": quantile(samples, 0.9),

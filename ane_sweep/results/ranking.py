@@ -1,9 +1,11 @@
 """The ranking of a sweep's cells: in each group of comparable cells, the Pareto front of latency, package size, PSNR
 and a task's score, and the best cells under limits.
 
-Comparable cells (one "work") have the same reference outputs and were timed by the same runtime on the same chip (in a
-fleet by the same worker). A cell with warnings wins only if no other cell keeps to the limits, and is marked. The
-page's script applies the same rule again when the reader types a limit or filters.
+Comparable cells (one "work") have the same reference outputs and headline latencies (headline.py) of one kind: estimated
+for the same chip, or timed by the same runtime on the same chip (in a fleet by the same worker). Cells without one are a
+work of their own and are weighed by the predicted share of the cost on the Neural Engine in its place. A cell with
+warnings wins only if no other cell keeps to the limits, and is marked. The page's script applies the same rule again
+when the reader types a limit or filters.
 """
 
 import itertools
@@ -13,13 +15,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ane_sweep.bridge import metrics
-from ane_sweep.bridge.metrics import METRICS, RANKED, MetricSpec
+from ane_sweep.bridge.metrics import METRICS, RANKED, RANKED_UNTIMED, MetricSpec
 from ane_sweep.bridge.record import Record, Status
+from ane_sweep.placement import ordering
 from ane_sweep.results import search_log
 from ane_sweep.results.difference import compare_timings, explain_too_few, figures_by_round
-from ane_sweep.results.headline import HEADLINE, headline, headline_ms
+from ane_sweep.results.headline import HEADLINE, Latency, answers_by_timing, headline, headline_ms, shipped_chip
 from ane_sweep.stats.student import FEWEST
 
+SPEEDS = (HEADLINE, next(iter(RANKED_UNTIMED)))  # the goals that stand for speed, one of which a work has
 SHOWN = 1_000  # cells of one page; a quarter of them, at most, for cells that are not ok
 
 
@@ -42,35 +46,50 @@ class Winner:
 
 
 def get_figure(record: Record, name: str) -> float | None:
-    """Return a measured figure in its shown unit, or None if it is absent or infinite, which JSON cannot hold."""
-    value = headline_ms(record) if name == HEADLINE else record.value(name)
+    """Return a figure in its shown unit, or None if it is absent or infinite, which JSON cannot hold.
+
+    A predicted figure is that for the chip that the user ships for.
+    """
+    chip = shipped_chip(record) if METRICS[name].kind == "predicted" else None
+    value = headline_ms(record) if name == HEADLINE else record.value(name, METRICS[name].kind, chip)
     return value / METRICS[name].divisor if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def select_ranked(records: Sequence[Record], cells: Iterable[int] | None = None) -> list[int]:
-    """Return the positions of the cells that have every figure of RANKED, among the given cells or all."""
+    """Return the positions of the cells that have every figure of `ranked_by`, among the given cells or all."""
     among = range(len(records)) if cells is None else sorted(set(cells))
-    return [n for n in among if all(get_figure(records[n], name) is not None for name in RANKED)]
+    return [n for n in among if all(get_figure(records[n], name) is not None for name in ranked_by(records[n]))]
+
+
+def ranked_by(record: Record) -> dict[str, str]:
+    """Return {metric: name for the best cell in it} of the metrics by which a cell is weighed; the first is its speed, or
+    what stands for it.
+    """
+    return RANKED_UNTIMED if headline(record) is None else RANKED
 
 
 def list_limit_metrics(records: Sequence[Record]) -> list[MetricSpec]:
-    """Return the metrics that a limit can be set on: RANKED, then the report's metrics that a ranked cell has."""
+    """Return the metrics that a limit can be set on: those that cells are ranked by, then the report's metrics that a
+    ranked cell has.
+    """
     among = [records[n] for n in select_ranked(records)]
-    others = [spec for spec in metrics.shown_in("report") if spec.name not in RANKED]
+    ranked = dict.fromkeys(name for record in among for name in ranked_by(record)) or RANKED
+    others = [spec for spec in metrics.shown_in("report") if spec.name not in ranked]
     known = [spec for spec in others if any(get_figure(record, spec.name) is not None for record in among)]
-    return [*(METRICS[name] for name in RANKED), *known]
+    return [*(METRICS[name] for name in ranked), *known]
 
 
 def choose_goals(records: Sequence[Record], cells: Iterable[int]) -> dict[str, str]:
     """Return {metric: name for the best cell in it} of the metrics by which ranked cells of one group are compared.
 
-    They are RANKED and the first score that all of these cells have.
+    They are those of `ranked_by` and the first score that all of these cells have.
     """
     among = [records[n] for n in cells]
+    ranked = ranked_by(among[0]) if among else RANKED
     for score in metrics.scores():
         if among and all(get_figure(record, score.name) is not None for record in among):
-            return RANKED | {score.name: f"{'best' if score.better > 0 else 'lowest'} {score.short}"}
-    return RANKED
+            return ranked | {score.name: f"{'best' if score.better > 0 else 'lowest'} {score.short}"}
+    return ranked
 
 
 def group_by_work(records: Sequence[Record]) -> list[list[int]]:
@@ -84,6 +103,9 @@ def group_by_work(records: Sequence[Record]) -> list[list[int]]:
 def _work_of(record: Record) -> tuple[object, ...]:
     reference = {stage.stage: stage.key for stage in record.stages}.get("reference")
     asked = tuple(str(record.cell.get(name)) for name in ("model", "seq_len", "host"))
+    latency = headline(record)
+    if latency is None or latency.kind != "measured":
+        return *asked, reference, shipped_chip(record), latency is None
     return *asked, reference, record.realised.get("runtime"), record.host.get("chip"), record.host.get("worker")
 
 
@@ -129,7 +151,7 @@ def choose_winners(records: Sequence[Record], cells: Sequence[int], limits: dict
         if first is not None:
             winner = found.setdefault(first, Winner(first))
             winner.goals.append(word)
-            if goal == HEADLINE:
+            if goal in SPEEDS:
                 winner.tied = tied
             elif tied:
                 every = len(tied) + 1 == len(_candidates(records, limits, cells))
@@ -142,18 +164,18 @@ def choose_best(
 ) -> tuple[int | None, list[int]]:
     """Return (position of the best cell, positions of the cells tied with it), or (None, []) if no cell keeps to the limits.
 
-    goal    a metric of the report; among cells that are equal in it, the fastest wins. latencies tie if they are
-            statistically indistinguishable, other figures, which have no noise, if equal
+    goal    a metric of the report; among cells that are equal in it, the fastest wins. latencies tie if they are not
+            told apart (`are_told_apart`), other figures, which have no noise, if equal
     limits  metric -> bound in shown units (a maximum for latency, a minimum for PSNR); `ane`: minimum percent of ops. A
             cell without the figure breaks the limit
     """
     fit = _candidates(records, limits, cells)
     if not fit:
         return None, []
-    gains = {n: _gains(records[n], (goal, HEADLINE)) for n in fit}
+    gains = {n: _gains(records[n], (goal, *SPEEDS)) for n in fit}
     first = max(fit, key=gains.__getitem__)
     if goal == HEADLINE:
-        return first, [n for n in fit if n != first and has_same_timing(records[first], records[n])]
+        return first, [n for n in fit if n != first and not are_told_apart(records[first], records[n])]
     return first, [n for n in fit if n != first and gains[n][0] == gains[first][0]]
 
 
@@ -177,7 +199,7 @@ def _fits(record: Record, limits: dict[str, float]) -> bool:
 
 
 def find_ties(records: Sequence[Record], cells: Iterable[int] | None = None) -> dict[int, list[int]]:
-    """Return, for each ranked cell, the cells whose latency is statistically indistinguishable from its own.
+    """Return, for each ranked cell, the cells whose latency is not told apart from its own.
 
     Each cell is compared with its neighbours in order of latency until twelve in a row differ: cells further away
     differ too.
@@ -187,7 +209,7 @@ def find_ties(records: Sequence[Record], cells: Iterable[int] | None = None) -> 
     for place, n in enumerate(order):
         apart = 0
         for other in order[place + 1 :]:
-            if has_same_timing(records[n], records[other]):
+            if not are_told_apart(records[n], records[other]):
                 found[n].append(other)
                 found[other].append(n)
                 apart = 0
@@ -196,18 +218,30 @@ def find_ties(records: Sequence[Record], cells: Iterable[int] | None = None) -> 
     return found
 
 
-def has_same_timing(one: Record, other: Record) -> bool:
-    """Return True if two latencies are statistically indistinguishable: they share one timing, or a test shows no difference.
+def are_told_apart(one: Record, other: Record) -> bool:
+    """Return True if two comparable cells differ in latency: measured ones by a test of their processes, estimated ones if
+    published pairs of such a difference were ordered right often enough (placement/ordering.py).
 
-    With too few processes for a test, overlapping interquartile ranges count as a tie (see `describe_untested`).
+    Measured latencies that share one timing do not differ. With too few processes for a test, overlapping interquartile
+    ranges do not differ either (see `describe_untested`). Cells without a latency differ in their share of the cost.
     """
+    mine, its = headline(one), headline(other)
+    if mine is None or its is None:
+        return get_figure(one, SPEEDS[1]) != get_figure(other, SPEEDS[1])
+    if mine.kind != "measured" or its.kind != "measured":
+        return how_sure(mine, its) != "not told apart"
     task = one.realised.get("latency_task")
     if task is not None and task == other.realised.get("latency_task"):
-        return True
+        return False
     if min(_count_rounds(one), _count_rounds(other)) >= FEWEST:
-        return compare_timings(one.timings, other.timings, paired=one.sweep == other.sweep).verdict == "same"
-    (low, high), (least, most) = (found.span if (found := headline(record)) else (0.0, 0.0) for record in (one, other))
-    return low <= most and least <= high
+        return compare_timings(one.timings, other.timings, paired=one.sweep == other.sweep).verdict != "same"
+    (low, high), (least, most) = mine.span, its.span
+    return low > most or least > high
+
+
+def how_sure(one: Latency, other: Latency) -> ordering.Sureness:
+    """Return how sure the order of two estimates for one chip is."""
+    return ordering.how_sure(max(one.ms, other.ms) / min(one.ms, other.ms))
 
 
 def _count_rounds(record: Record) -> int:
@@ -216,7 +250,8 @@ def _count_rounds(record: Record) -> int:
 
 def describe_untested(records: Sequence[Record]) -> str:
     """Return a warning if cells were timed in too few processes to test their differences, else an empty text."""
-    counts = [_count_rounds(records[n]) or 1 for n in select_ranked(records)]
+    timed = [records[n] for n in select_ranked(records) if answers_by_timing(records[n])]
+    counts = [_count_rounds(record) or 1 for record in timed]
     few = [count for count in counts if count < FEWEST]
     which = "differences" if len(few) == len(counts) else f"differences to {len(few)} of {len(counts)} cells"
     return f"{which} are untested: {explain_too_few((min(few), min(few)))}" if few else ""

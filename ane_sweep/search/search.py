@@ -17,6 +17,7 @@ from ane_sweep.engine import Terminal
 from ane_sweep.machine import host
 from ane_sweep.placement import sizes
 from ane_sweep.results import assemble, search_log
+from ane_sweep.results.headline import MEASURED
 from ane_sweep.search.goal import Goal, figure
 from ane_sweep.search.order import Asked, Band, Order, Predicted
 from ane_sweep.store import files
@@ -92,7 +93,7 @@ class Search:
     def read(self, kept: search_log.SearchLog | None, records: list[Record]) -> None:
         """Restore the state from a finished run: from its search log, or without one from a sweep of all cells."""
         self.how = "in a sweep of all"
-        self.trials = [r.cell_key for r in records if r.value("latency_median_ms") is not None]
+        self.trials = [r.cell_key for r in records if r.value(MEASURED) is not None]
         if kept is not None:
             self.how = kept.how + ("" if str(kept.goal) == str(self.goal) else f", in a search for {kept.goal}")
             self.never = {left.cell: left.reason for left in kept.never}

@@ -12,10 +12,10 @@ from dataclasses import replace
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.metrics import METRICS, shown_in
 from ane_sweep.bridge.record import Record
-from ane_sweep.results.headline import HEADLINE, headline_ms
+from ane_sweep.results.headline import MEASURED, headline_ms
 from ane_sweep.tracking.naming import KEY_LIMIT, key, words
 
-FIRST_METRIC = f"{METRICS[HEADLINE].kind}.{METRICS[HEADLINE].tracked_name}"
+FIRST_METRIC = f"{METRICS[MEASURED].kind}.{METRICS[MEASURED].tracked_name}"
 
 
 def metric_key(metric: Metric) -> str:
