@@ -53,10 +53,9 @@ def explain_trust() -> list[str]:
 
 
 def _basis(records: Sequence[Record], chip: str) -> str:
-    """Return the rates and the number of figures behind most of a chip's estimates."""
-    found = Counter(
-        m.source for r in records for m in r.metrics if (m.kind, m.chip) == ("estimated", chip) and m.source
-    )
+    """Return the rates and the number of figures behind most of a chip's estimates, without what differs by cell."""
+    every = (m.source for r in records for m in r.metrics if (m.kind, m.chip) == ("estimated", chip) and m.source)
+    found = Counter(source.partition("); ")[0] + ")" * ("); " in source) for source in every)
     line = found.most_common(1)[0][0] if found else chip
     return line + (f" (this of most cells; {len(found) - 1} more in records.jsonl)" if len(found) > 1 else "")
 

@@ -46,14 +46,15 @@ def explain_cut(record: Record, uncut: Record | None) -> str | None:
         return None
     gains, others = _list_gains(record, entry, _placement(uncut) if uncut else None)
     mine, its = headline(record), uncut and headline(uncut)
+    cost = _cost(entry, mine, count)
     if mine and its and (mine.kind, mine.chip) == (its.kind, its.chip):
-        others.append(f"in one piece it is {its.kind} at {its.ms:.3g} ms")
+        cost += f", and in one piece the cell is {its.kind} at {its.ms:.3g} ms"
         if mine.ms < its.ms:
             gains.append(f"{its.ms - mine.ms:.3g} ms")
     bought = f"the cut is predicted to gain {', '.join(gains) or 'nothing'}"
     if uncut is None and not gains:
         bought = "no cell of this sweep in one piece shows a gain"
-    return f"{count} chunks: {_cost(entry, mine, count)}; {bought}; {'; '.join(others)}."
+    return f"cut into {count}: {'; '.join([cost, bought, *others])}."
 
 
 def _cost(entry: Placement, latency: Latency | None, count: int) -> str:

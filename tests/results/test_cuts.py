@@ -36,8 +36,8 @@ def test_a_cut_of_minilm_says_what_it_costs_and_that_it_gains_nothing():
     one, two = cuts.explain_cuts([cell(1, 1.23, 392), cell(2, 2.83, 392, handed=1.6)])
     assert one is None
     assert two == (
-        "2 chunks: hand-overs cost an estimated 1.60 of 2.83 ms on m4; the cut is predicted to gain nothing; the largest program "
-        "has 23.4 MB of 45 MB weights, and one program may have 2.15 GB; in one piece it is estimated at 1.23 ms."
+        "cut into 2: hand-overs cost an estimated 1.60 of 2.83 ms on m4, and in one piece the cell is estimated at 1.23 ms; the cut "
+        "is predicted to gain nothing; the largest program has 23.4 MB of 45 MB weights, and one program may have 2.15 GB."
     )
 
 
@@ -62,7 +62,7 @@ def test_without_a_cell_in_one_piece_or_an_estimate_the_sentence_says_so():
     assert alone is not None and "no cell of this sweep in one piece shows a gain" in alone
     unknown = cuts.explain_cut(cell(3, None, 392), cell(1, None, 392))
     assert unknown is not None and unknown.startswith(
-        "3 chunks: the cost of 2 hand-overs is not estimated for m4; the cut is predicted to gain nothing"
+        "cut into 3: the cost of 2 hand-overs is not estimated for m4; the cut is predicted to gain nothing"
     )
     on_cpu = cuts.explain_cut(cell(2, 5.0, 0, handed=0.0), None)
     assert on_cpu is not None and "no hand-over is from or to the Neural Engine of m4" in on_cpu
@@ -73,7 +73,7 @@ def test_the_cell_in_one_piece_has_the_same_request(other):
     _, said = cuts.explain_cuts(
         [cell(1, 1.23, 392, seq_len=128), cell(2, 2.83, 392, handed=1.6, **{"seq_len": 128} | other)]
     )
-    assert said is not None and "in one piece it is" not in said
+    assert said is not None and "in one piece the cell is" not in said
 
 
 def test_the_report_says_it_of_cut_cells_that_were_not_timed_once_for_those_alike():

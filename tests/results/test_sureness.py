@@ -52,3 +52,17 @@ def test_cells_whose_latency_is_no_estimate_for_the_same_chip_have_no_such_word(
 
 def test_an_estimate_of_nothing_is_told_apart_from_no_other():
     assert ranking.how_sure(cell(0.0), cell(1.0)) == "not told apart"
+
+
+def test_the_cell_named_fastest_is_first_by_the_estimate_whatever_the_cpu_took():
+    records = [
+        cell(ms, variant=name) for ms, name in ((2.0, "original"), (1.3, "split_einsum"), (1.4, "split_einsum_v2"))
+    ]
+    for record, cpu_ms in zip(records, (1.0, 900.0, 500.0), strict=True):
+        record.metrics += [
+            Metric("latency_median_ms", cpu_ms, "ms"),
+            Metric("package_bytes", 1e6),
+            Metric("psnr_db", 60.0),
+        ]
+    (group,) = ranking.group_by_work(records)
+    assert ranking.choose_best(records, ranking.SPEEDS[0], {}, group) == (1, [2])
