@@ -79,7 +79,7 @@ def _list_gains(record: Record, entry: Placement, uncut: Placement | None) -> tu
     if largest is not None and share is not None:
         chip = chips.published().get(entry.chip)
         limit = sizes.MAX_IOS_BYTES if chip and chip.ios else sizes.MAX_WEIGHT_FILE_BYTES
-        whole = share * len(entry.chunks)
+        whole = share * _count(record)
         words = f"the largest program has {terminal.size(largest)} of {terminal.size(whole)} weights"
         facts.append(f"{words}, and one program may have {terminal.size(limit)}")
         if largest <= limit < whole:

@@ -229,7 +229,7 @@ def are_told_apart(one: Record, other: Record) -> bool:
     if mine is None or its is None:
         return get_figure(one, SPEEDS[1]) != get_figure(other, SPEEDS[1])
     if mine.kind != "measured" or its.kind != "measured":
-        return how_sure(one, other) != "not told apart"
+        return (mine.kind, mine.chip) != (its.kind, its.chip) or how_sure(one, other) != "not told apart"
     task = one.realised.get("latency_task")
     if task is not None and task == other.realised.get("latency_task"):
         return False

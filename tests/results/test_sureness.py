@@ -48,6 +48,7 @@ def test_the_word_follows_from_the_ratio_and_from_what_differs(slower, word):
 def test_cells_whose_latency_is_no_estimate_for_the_same_chip_have_no_such_word():
     with pytest.raises(ValueError, match="one chip"):
         ranking.how_sure(cell(1.0), cell(2.0, chip="m1"))
+    assert ranking.are_told_apart(cell(1.0), cell(1.0, chip="m1")), "they are never compared, so they are no tie"
 
 
 def test_an_estimate_of_nothing_is_told_apart_from_no_other():
