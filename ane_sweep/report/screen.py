@@ -1,7 +1,11 @@
-"""The final table of a sweep on a terminal, in a pipe and in a log: a heading, a row per cell, warnings, the answer.
+"""The final table of a sweep, as a terminal, a pipe or a log has it, as Markdown for a README and as JSON for scripts:
+a heading, a row per cell, warnings, the answer.
 
 On a narrow screen, headings become shorter, and then the columns go that have no part in the answer.
 """
+
+import json
+from collections.abc import Iterable
 
 from rich.box import Box
 from rich.console import Group
@@ -10,11 +14,11 @@ from rich.text import Text
 
 from ane_sweep import outward, tables
 from ane_sweep.bridge.record import Record, Status, map_record_texts
-from ane_sweep.report import table, tips
-from ane_sweep.report.doubts import RUNS
+from ane_sweep.report import blocks, table, tips
+from ane_sweep.report.doubts import RUNS, doubts
 from ane_sweep.report.table import Column
 from ane_sweep.results.answer import FETCH, answer
-from ane_sweep.results.headline import estimated_chips
+from ane_sweep.results.headline import answers_by_timing, estimated_chips, shipped_chip
 from ane_sweep.results.ranking import not_ok_groups
 
 _RULE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)  # a line under the heads and nothing else
@@ -38,7 +42,7 @@ def columns(records: list[Record], width: int | None = None) -> tuple[list[Colum
     for part in sorted(optional, key=lambda part: part.drop_order):
         if natural(parts) > width:
             parts.remove(part)
-            hidden.append(names[id(part)])
+            hidden.append(names[id(part)].removesuffix(" (predicted)"))
     if natural(parts, gap=1) > width:
         for part in parts:
             if part.numeric and any(" " in text for text in part.cells) and " ms" in names[id(part)]:
@@ -71,10 +75,12 @@ def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) 
     above = [Text(line, style="bold" if line.startswith("note:") else "") for line in table.list_head_lines(records)]
     below = Table.grid(padding=(0, 1, 0, 0))
     shown = [chip for chip in estimated_chips(*records) if table.estimate_head(chip) not in hidden]
-    for number, line in enumerate(table.list_notes(records, runs, shown), 1):
+    notes = list_notes(records, runs, shown)
+    for number, line in enumerate(notes, 1):
         below.add_row(Text(f"[{number}]"), Text(line, style="yellow"))
     paired = [Text(line) for line in tips.lines(records)]
     first, *others = [line for line in answer(records, runs) if not line.startswith(FETCH)]
+    others = [line for line in others if not any(line in note for note in notes)]
     return Group(
         *above, Text(), made,
         *([Text(f"not shown at this width: {', '.join(hidden)}")] if hidden else ()),
@@ -93,3 +99,35 @@ def as_text(records: list[Record], width: int = 100, runs: str = RUNS) -> str:
     command that ends it may be longer.
     """
     return "\n".join([tables.plain(as_table(records, width, runs), width), *list_commands(records, runs)]) + "\n"
+
+
+def as_markdown(records: list[Record], notes: bool = True) -> str:
+    """Return the table as Markdown; with `notes`, also the lines above and below it."""
+    if not records:
+        return "no records\n"
+    parts = table.list_columns(records)
+    rows = [[part.cells[index] for part in parts] for index in range(len(records))]
+    shown = blocks.markdown(blocks.Grid([part.head for part in parts], rows, [part.numeric for part in parts]))[:-1]
+    if not notes:
+        return shown
+    above = "  \n".join(map(outward.markdown, table.list_head_lines(records)))
+    below = "".join(f"{number}. {outward.markdown(line)}\n" for number, line in enumerate(list_notes(records, RUNS), 1))
+    first, *others = map(outward.markdown, answer(records))
+    answered = "  \n".join([f"**{first}**", *others])
+    return f"{above}\n\n{shown}" + (f"\n{below}" if below else "") + f"\n{answered}\n"
+
+
+def as_json(records: list[Record]) -> str:
+    """Return one JSON array of whole records, in ASCII, so that no control character reaches a terminal."""
+    return json.dumps([record.to_dict() for record in records], indent=1, allow_nan=False) + "\n"
+
+
+def list_notes(records: list[Record], runs: str, chips: Iterable[str] | None = None) -> list[str]:
+    """Return the warnings, then why cells have no estimate on these chips or any, unless the answer gives that reason.
+
+    chips   None: the chip that each cell is shipped for
+    """
+    shipped = {chip for record in records if (chip := shipped_chip(record)) and not answers_by_timing(record)}
+    answered = " ".join(answer(records, runs))
+    missing = table.list_not_estimated(records, shipped if chips is None else {*shipped, *chips})
+    return [*doubts(records, runs), *(line for line in missing if line.partition(": ")[2].rstrip(".") not in answered)]

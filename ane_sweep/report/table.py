@@ -1,8 +1,8 @@
-"""The table of a sweep: its columns, as Markdown for a README, as JSON for scripts; screen.py has it for terminals.
+"""The table of a sweep: its columns and the lines above it; screen.py prints it.
 
 One row per cell. Columns: the model, every other varying axis, the headline latency (results/headline.py), the shares of the
 ops and of the cost on the Neural Engine, PSNR, package size (and bits per weight, if precision varies), status. Settings
-that all rows share are above the table, warnings and the answer below it.
+that all rows share are above the table.
 """
 
 import json
@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ane_sweep import outward
 from ane_sweep.bridge import metrics
 from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.metrics import RANKED, MetricSpec
@@ -19,10 +18,6 @@ from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, has_ran
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.placement.types import Kind, Placement
 from ane_sweep.planner import help
-from ane_sweep.report import blocks
-from ane_sweep.report.doubts import doubts
-from ane_sweep.results.advice import RUNS
-from ane_sweep.results.answer import answer
 from ane_sweep.results.headline import (
     HEADLINE,
     answers_by_timing,
@@ -115,7 +110,7 @@ def latency_columns(records: Sequence[Record]) -> list[Column]:
 def _estimate_column(records: Sequence[Record], chip: str, drop_order: int = 0) -> Column:
     texts = ["-" if estimate(record, chip) is None else estimate_text(record, chip) for record in records]
     texts = [text.split(" ")[0] for text in texts] if drop_order else texts
-    return Column(estimate_head(chip), texts, True, estimate_head(chip).replace(" ms", "\nms"), drop_order)
+    return Column(estimate_head(chip), texts, True, estimate_head(chip).replace(" (", "\n("), drop_order)
 
 
 def share_columns(records: Sequence[Record]) -> list[Column]:
@@ -140,7 +135,7 @@ _SHARES: dict[str, Callable[[Placement], float]] = {
 
 
 def _share_text(record: Record, kind: Kind, chip: str | None, share: Callable[[Placement], float]) -> str:
-    """Return a share in percent of the placement for a chip, or of the first one for None; `-` if there is none."""
+    """Return a share in percent of the placement for a chip, or of the first one for None; `-` without one."""
     entries = (entry for entry in record.placed(kind) if entry.ops.total and chip in (None, entry.chip))
     return next((f"{100 * share(entry):.0f}" for entry in entries), "-")
 
@@ -280,17 +275,6 @@ def list_not_estimated(records: Sequence[Record], chips: Iterable[str] | None = 
     ]
 
 
-def list_notes(records: Sequence[Record], runs: str, chips: Iterable[str] | None = None) -> list[str]:
-    """Return the warnings, then why cells have no estimate on these chips or any, unless the answer gives that reason.
-
-    chips   None: the chip that each cell is shipped for
-    """
-    shipped = {chip for record in records if (chip := shipped_chip(record)) and not answers_by_timing(record)}
-    answered = " ".join(answer(records, runs))
-    missing = list_not_estimated(records, shipped if chips is None else {*shipped, *chips})
-    return [*doubts(records, runs), *(line for line in missing if line.partition(": ")[2].rstrip(".") not in answered)]
-
-
 def split_settings(records: Sequence[Record]) -> tuple[dict[str, object], dict[str, object]]:
     """Return (shared settings that differ from the defaults, other shared settings)."""
     shown = {"model", "family", "size", *varying_axes(list(records))}
@@ -353,27 +337,6 @@ def verdict_text(record: Record) -> str:
     """Return the verdict as `agrees (ane)`, `disagrees (cpu)`, `unavailable`; `-` without Core ML."""
     observed = record.realised.get("observed")
     return str(record.realised.get("verdict") or "-") + (f" ({observed})" if observed else "")
-
-
-def as_markdown(records: list[Record], notes: bool = True) -> str:
-    """Return the table as Markdown; with `notes`, also the lines above and below it."""
-    if not records:
-        return "no records\n"
-    parts = list_columns(records)
-    rows = [[part.cells[index] for part in parts] for index in range(len(records))]
-    table = blocks.markdown(blocks.Grid([part.head for part in parts], rows, [part.numeric for part in parts]))[:-1]
-    if not notes:
-        return table
-    above = "  \n".join(map(outward.markdown, list_head_lines(records)))
-    below = "".join(f"{number}. {outward.markdown(line)}\n" for number, line in enumerate(list_notes(records, RUNS), 1))
-    first, *others = map(outward.markdown, answer(records))
-    answered = "  \n".join([f"**{first}**", *others])
-    return f"{above}\n\n{table}" + (f"\n{below}" if below else "") + f"\n{answered}\n"
-
-
-def as_json(records: list[Record]) -> str:
-    """Return one JSON array of whole records, in ASCII, so that no control character reaches a terminal."""
-    return json.dumps([record.to_dict() for record in records], indent=1, allow_nan=False) + "\n"
 
 
 def _list_runtimes(records: list[Record]) -> list[str]:

@@ -37,7 +37,7 @@ class Choice:
 
     cells   all of them, in the order of the sweep
     first   the cell to ship; `second` is the runner-up
-    tied    cells whose latency is not told apart from that of `first`
+    tied    cells whose latency does not differ from that of `first` for sure
     axes    the axes that vary in the sweep
     """
 
@@ -57,7 +57,7 @@ def answer(records: Sequence[Record], runs: str = RUNS) -> list[str]:
         return []
     choices = choose(records)
     if not choices:
-        return [_explain_nothing(records, runs)]
+        return _explain_nothing(records, runs)
     fetch = _fetch(choices[0], runs)
     if len(choices) == 1:
         (one,) = choices
@@ -146,11 +146,11 @@ def _weigh(choice: Choice) -> str:
             )
         else:
             keeps.append(words)
-    said = [f"it gives up {', '.join(gives)}"] if gives else []
-    said += [f"{'no cell is better in ' if choice.second else ''}{' or '.join(keeps)}"] if keeps else []
-    said += ["with random weights PSNR says nothing about a trained model"] if has_random_weights(choice.first) else []
-    sentence = "; ".join(said)
-    return f"{sentence[:1].upper()}{sentence[1:]}." if said else ""
+    parts = [f"it gives up {', '.join(gives)}"] if gives else []
+    parts += [f"no cell is better in {' or '.join(keeps)}" if choice.second else " and ".join(keeps)] if keeps else []
+    parts += ["with random weights PSNR says nothing about a trained model"] if has_random_weights(choice.first) else []
+    sentence = "; ".join(parts)
+    return f"{sentence[:1].upper()}{sentence[1:]}." if parts else ""
 
 
 def _name_other_chips(choice: Choice) -> str:
@@ -181,17 +181,17 @@ def _name_unweighed(choice: Choice, records: Sequence[Record]) -> str:
     return f"Not weighed, without a latency: {count(len(left), 'cell')}." if left and headline(choice.first) else ""
 
 
-def _explain_nothing(records: Sequence[Record], runs: str) -> str:
-    """Return why no cell of a sweep can be chosen, and what to do next."""
+def _explain_nothing(records: Sequence[Record], runs: str) -> list[str]:
+    """Return how the cells of a sweep ended of which none can be chosen, then the commonest reason and what to do next."""
     bad = [record for record in records if record.status not in (Status.OK, Status.DEGRADED)]
     if not bad:
-        return "No cell to ship: none has a package, a PSNR, and a latency or a prediction."
+        return ["No cell to ship: none has a package, a PSNR, and a latency or a prediction."]
     statuses = ", ".join(f"{n} {status}" for status, n in Counter(record.status.value for record in bad).items())
-    reason, cells = Counter(record.reason or "no reason recorded" for record in bad).most_common(1)[0]
-    example = next(record for record in bad if (record.reason or "no reason recorded") == reason)
-    often = f", {count(cells, 'cell')}" if len(bad) > cells else ""
+    reasons = [record.reason or "no reason recorded" for record in bad]
+    reason = Counter(reasons).most_common(1)[0][0]
+    example = bad[reasons.index(reason)]
     next_step = advise(example.status.value, example, f"{runs}/{example.sweep}")
-    return f"No cell to ship: {statuses}{often}: {textwrap.shorten(reason.rstrip('.'), 200)}. {next_step}"
+    return [f"No cell to ship: {statuses}.", f"{reason.rstrip('.')}. {next_step}"]
 
 
 def _fetch(choice: Choice, runs: str) -> str:

@@ -66,7 +66,7 @@ def explain_missing(record: Record) -> str | None:
     if headline(record) is not None:
         return None
     entry = _shipped_placement(record)
-    return entry.not_estimated if entry else None
+    return entry.not_estimated.removeprefix(f"{entry.chip}: ") if entry and entry.not_estimated else None
 
 
 def answers_by_timing(record: Record) -> bool:

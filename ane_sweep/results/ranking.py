@@ -169,7 +169,7 @@ def choose_best(
     """Return (position of the best cell, positions of the cells tied with it), or (None, []) if no cell keeps to the limits.
 
     goal    a metric of the report; among cells that are equal in it, the fastest wins, then the most accurate, then the
-            smallest. latencies tie if they are not told apart (`are_told_apart`), other figures, which have no noise, if equal
+            smallest. latencies tie unless `are_told_apart`, other figures, which have no noise, if equal
     limits  metric -> bound in shown units (a maximum for latency, a minimum for PSNR); `ane`: minimum percent of ops. A
             cell without the figure breaks the limit
     """
@@ -203,7 +203,7 @@ def _fits(record: Record, limits: dict[str, float]) -> bool:
 
 
 def find_ties(records: Sequence[Record], cells: Iterable[int] | None = None) -> dict[int, list[int]]:
-    """Return, for each ranked cell, the cells whose latency is not told apart from its own.
+    """Return, for each ranked cell, the cells whose latency does not differ from its own (`are_told_apart`).
 
     Each cell is compared with its neighbours in order of latency until twelve in a row differ: cells further away
     differ too.
