@@ -15,15 +15,15 @@ from rich.text import Text
 from ane_sweep import outward, tables
 from ane_sweep.bridge.record import Record, Status, map_record_texts
 from ane_sweep.report import blocks, table, tips
+from ane_sweep.report.columns import Column
 from ane_sweep.report.doubts import RUNS, doubts
-from ane_sweep.report.table import Column
 from ane_sweep.results.answer import FETCH, answer
-from ane_sweep.results.headline import answers_by_timing, estimated_chips, shipped_chip
+from ane_sweep.results.headline import answers_by_timing, estimated_chips, name_chip, shipped_chip
 from ane_sweep.results.ranking import not_ok_groups
 
 _RULE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)  # a line under the heads and nothing else
 _STYLES = {Status.OK: "green", Status.DEGRADED: "yellow", Status.FALLBACK: "yellow", Status.REFUSED: "dim"}
-SPREAD = "bands and spreads of latencies"
+SPREAD = "bands of latencies"
 
 
 def columns(records: list[Record], width: int | None = None) -> tuple[list[Column], list[str]]:
@@ -42,13 +42,20 @@ def columns(records: list[Record], width: int | None = None) -> tuple[list[Colum
     for part in sorted(optional, key=lambda part: part.drop_order):
         if natural(parts) > width:
             parts.remove(part)
-            hidden.append(names[id(part)].removesuffix(" (predicted)"))
+            hidden.append(names[id(part)])
     if natural(parts, gap=1) > width:
         for part in parts:
             if part.numeric and any(" " in text for text in part.cells) and " ms" in names[id(part)]:
                 part.cells = [text.split(" ")[0] for text in part.cells]
-                hidden = [*hidden, SPREAD] if SPREAD not in hidden else hidden
-    return parts, hidden
+                hidden.append(SPREAD)
+    return parts, list(dict.fromkeys(hidden))
+
+
+def _name_hidden(hidden: list[str], chips: list[str]) -> str:
+    """Return the names of hidden columns for one line: `M1` for an estimate, without the shares of that chip."""
+    names = {table.estimate_head(chip): name_chip(chip) for chip in chips}
+    gone = tuple(f"{name} ANE " for head, name in names.items() if head in hidden)
+    return ", ".join(names.get(head, head) for head in hidden if not head.startswith(gone))
 
 
 def natural(parts: list[Column], gap: int = 2) -> int:
@@ -74,8 +81,8 @@ def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) 
         made.add_row(*cells, Text(parts[-1].cells[index], style=_STYLES.get(record.status, "red")))
     above = [Text(line, style="bold" if line.startswith("note:") else "") for line in table.list_head_lines(records)]
     below = Table.grid(padding=(0, 1, 0, 0))
-    shown = [chip for chip in estimated_chips(*records) if table.estimate_head(chip) not in hidden]
-    notes = list_notes(records, runs, shown)
+    chips = estimated_chips(*records)
+    notes = list_notes(records, runs, [chip for chip in chips if table.estimate_head(chip) not in hidden])
     for number, line in enumerate(notes, 1):
         below.add_row(Text(f"[{number}]"), Text(line, style="yellow"))
     paired = [Text(line) for line in tips.lines(records)]
@@ -83,7 +90,7 @@ def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) 
     others = [line for line in others if not any(line in note for note in notes)]
     return Group(
         *above, Text(), made,
-        *([Text(f"not shown at this width: {', '.join(hidden)}")] if hidden else ()),
+        *([Text(f"not shown at this width: {_name_hidden(hidden, chips)}")] if hidden else ()),
         *((Text(), *paired) if paired else ()), *((Text(), below) if below.row_count else ()),
         Text(), Text(first, style="bold"), *map(Text, others),
     )  # fmt: skip

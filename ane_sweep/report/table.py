@@ -9,7 +9,6 @@ import json
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from ane_sweep.bridge import metrics
 from ane_sweep.bridge.key import format_value
@@ -18,6 +17,7 @@ from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, has_ran
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.placement.types import Kind, Placement
 from ane_sweep.planner import help
+from ane_sweep.report.columns import CHECK, MINOR, OTHER_CHIPS, Column, some_column, unit_columns
 from ane_sweep.results.headline import (
     HEADLINE,
     answers_by_timing,
@@ -33,28 +33,9 @@ from ane_sweep.results.headline import (
 from ane_sweep.terminal import count
 
 _HEADS = {"compute_units": "units"}
-CHECK, OTHER_CHIPS, LOADED, MINOR = 1, 2, 3, 4  # ranks of columns that a narrow terminal drops
 VERDICT = "ran where asked"
 _NESTED = ("model_options.", "precision_options.", "limits.")  # follow from the option, or from the stage
 REASON_LIMIT = 60
-
-
-@dataclass
-class Column:
-    """One column of text; `cells` has an entry per record.
-
-    narrow      heading for a narrow terminal, which may have several lines; empty: the heading with a word a line
-    drop_order  rank in the order in which a narrow terminal drops columns, from 1; 0: never dropped
-    """
-
-    head: str
-    cells: list[str]
-    numeric: bool = False
-    narrow: str = ""
-    drop_order: int = 0
-
-    def width(self) -> int:
-        return max(len(text) for text in (*self.head.split("\n"), *self.cells))
 
 
 def list_columns(records: list[Record], estimates: bool = False) -> list[Column]:
@@ -74,7 +55,7 @@ def list_columns(records: list[Record], estimates: bool = False) -> list[Column]
     found += metric_columns(records, [spec for spec in varying if spec.name != HEADLINE])
     if any(record.realised.get("verdict") for record in records):
         found.append(Column(VERDICT, [verdict_text(record) for record in records], narrow=VERDICT))
-    found += [*_unit_columns(records), *(further_columns(records) if estimates else ())]
+    found += [*unit_columns(records), *(further_columns(records) if estimates else ())]
     found.append(Column("status", [status_text(record) for record in records]))
     return found
 
@@ -93,18 +74,15 @@ def latency_columns(records: Sequence[Record]) -> list[Column]:
     """Return a column for each kind of headline latency, measured and estimated for a chip, and one for times of a
     CPU runtime that the user asked for without naming the runtime.
     """
-    found = []
-    if any(map(answers_by_timing, records)):
-        texts = [latency_text(record) if answers_by_timing(record) else "-" for record in records]
-        found.append(Column(metrics.METRICS[HEADLINE].column, texts, True))
-    latencies = [latency for latency in map(headline, records) if latency and latency.kind == "estimated"]
-    for chip in dict.fromkeys(str(latency.chip) for latency in latencies):
-        found.append(_estimate_column(records, chip))
-    asked = [is_timed(record) and not answers_by_timing(record) and not is_check(record) for record in records]
-    if any(asked):
-        texts = [measured_text(record) if one else "-" for record, one in zip(records, asked)]
-        found.append(Column("this host ms", texts, True, "this\nhost ms"))
-    return found
+    answers = [measured_text(record) if answers_by_timing(record) else "-" for record in records]
+    others = [record if is_timed(record) and not answers_by_timing(record) else None for record in records]
+    asked = [measured_text(record) if record and not is_check(record) else "-" for record in others]
+    chips = dict.fromkeys(latency.chip for latency in map(headline, records) if latency and latency.chip)
+    return [
+        *some_column(metrics.METRICS[HEADLINE].column, answers),
+        *(_estimate_column(records, chip) for chip in chips),
+        *some_column("this host ms", asked, "this\nhost ms"),
+    ]
 
 
 def _estimate_column(records: Sequence[Record], chip: str, drop_order: int = 0) -> Column:
@@ -117,14 +95,14 @@ def share_columns(records: Sequence[Record]) -> list[Column]:
     """Return the shares of the ops and of the cost on the Neural Engine: those that Core ML planned for this machine, and
     those predicted for the chip that the user ships for.
     """
+    plans = [_share_texts(records, "planned", share) for share in _SHARES.values()]
+    drop_order = OTHER_CHIPS if any(set(texts) - {"-"} for texts in plans) else 0
     found = []
-    for kind in ("planned", "predicted"):
-        chips = [shipped_chip(record) if kind == "predicted" else None for record in records]
-        for word, share in _SHARES.items():
-            texts = [_share_text(record, kind, chip, share) for record, chip in zip(records, chips)]
-            if set(texts) - {"-"}:
-                narrow = f"ANE\n{word} %" + ("\n(planned)" if kind == "planned" else "")
-                found.append(Column(f"ANE {word} % ({kind})", texts, True, narrow))
+    for word, texts in zip(_SHARES, plans):
+        found += some_column(f"ANE {word} % (planned)", texts, f"ANE\n{word} %\n(planned)")
+    for word, share in _SHARES.items():
+        texts = _share_texts(records, "predicted", share)
+        found += some_column(f"ANE {word} % (predicted)", texts, f"ANE\n{word} %", drop_order)
     return found
 
 
@@ -134,43 +112,34 @@ _SHARES: dict[str, Callable[[Placement], float]] = {
 }
 
 
-def _share_text(record: Record, kind: Kind, chip: str | None, share: Callable[[Placement], float]) -> str:
-    """Return a share in percent of the placement for a chip, or of the first one for None; `-` without one."""
-    entries = (entry for entry in record.placed(kind) if entry.ops.total and chip in (None, entry.chip))
-    return next((f"{100 * share(entry):.0f}" for entry in entries), "-")
+def _share_texts(
+    records: Sequence[Record], kind: Kind, share: Callable[[Placement], float], chip: str | None = None
+) -> list[str]:
+    """Return each cell's share in percent, planned or predicted for a chip; None: for the chip that the user ships for."""
+    found = []
+    for record in records:
+        on = None if kind == "planned" else chip or shipped_chip(record)
+        entries = (entry for entry in record.placed(kind) if entry.ops.total and on in (None, entry.chip))
+        found.append(next((f"{100 * share(entry):.0f}" for entry in entries), "-"))
+    return found
 
 
 def further_columns(records: Sequence[Record]) -> list[Column]:
     """Return the estimates for the other chips, their shares where they differ, and the time of a check on this host."""
     shown = {column.head for column in latency_columns(records)}
-    chips = dict.fromkeys(str(entry.chip) for record in records for entry in record.placed("predicted"))
-    found = []
     known = estimated_chips(*records)
-    for chip in (chip for chip in chips if chip in known):
-        if estimate_head(chip) not in shown:
-            found.append(_estimate_column(records, chip, OTHER_CHIPS))
+    chips = dict.fromkeys(str(entry.chip) for record in records for entry in record.placed("predicted"))
+    estimates = [_estimate_column(records, chip, OTHER_CHIPS) for chip in chips if chip in known]
+    found = [column for column in estimates if column.head not in shown]
     for word, share in _SHARES.items():
-        first = [_share_text(record, "predicted", shipped_chip(record), share) for record in records]
-        for chip in chips:
-            texts = [_share_text(record, "predicted", chip, share) for record in records]
-            if texts != first and set(texts) - {"-"}:
-                name = name_chip(chip)
-                head = f"{name} ANE {word} % (predicted)"
-                found.append(Column(head, texts, True, f"{name}\nANE\n{word} %", OTHER_CHIPS))
-    if any(map(is_check, records)):
-        checks = [measured_text(record).split(" ")[0] if is_check(record) else "-" for record in records]
-        found.append(Column("runs here ms", checks, True, "runs\nhere ms", CHECK))
-    return found
-
-
-def _unit_columns(records: Sequence[Record]) -> list[Column]:
-    """Return the ops by unit that Core ML planned, and the seconds of a load and of a compilation, where records have them."""
-    plans = [next((entry.ops for entry in record.placed("planned") if entry.ops.total), None) for record in records]
-    texts = {"ops ANE/GPU/CPU (planned)": ["-" if n is None else f"{n.ane}/{n.gpu}/{n.cpu}" for n in plans]}
-    for head, name, scale in (("load s, cold", "load_cold_ms", 1000), ("compile s", "compile_s", 1)):
-        values = [record.read(name) for record in records]
-        texts[head] = ["-" if value is None else f"{value / scale:.3g}" for value in values]
-    return [Column(head, cells, True, drop_order=LOADED) for head, cells in texts.items() if set(cells) - {"-"}]
+        first = _share_texts(records, "predicted", share)
+        for chip, name in ((chip, name_chip(chip)) for chip in chips):
+            texts = _share_texts(records, "predicted", share, chip)
+            if texts != first:
+                head, narrow = f"{name} ANE {word} % (predicted)", f"{name}\nANE\n{word} %"
+                found += some_column(head, texts, narrow, OTHER_CHIPS)
+    checks = [measured_text(record).split(" ")[0] if is_check(record) else "-" for record in records]
+    return found + some_column("runs here ms", checks, "runs\nhere ms", CHECK)
 
 
 def metric_columns(records: Sequence[Record], specs: Iterable[MetricSpec]) -> list[Column]:

@@ -208,7 +208,9 @@ def _words(record: Record, axes: list[str], base: Record | None = None) -> str:
     """Return the values of a cell's axes as a user types them, or only those that differ from `base`."""
     cell, other = flat_cell(record), {} if base is None else flat_cell(base)
     differ = [axis for axis in axes if axis in cell and (base is None or cell[axis] != other.get(axis))]
-    return " ".join(f"{as_typed(axis)}={format_value(cell[axis])}" for axis in differ)
+    return " ".join(f"{as_typed(axis)}={format_value(cell[axis])}" for axis in differ) or (
+        "the same again" if base else ""
+    )
 
 
 def _share(record: Record) -> str:
