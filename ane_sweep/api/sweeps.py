@@ -132,7 +132,7 @@ class Sweep:
 
     def _repr_html_(self) -> str:
         """Return the answer and the table of the sweep, as Jupyter shows them."""
-        runs = format_path(self.path.parent)
+        runs = format_path(Path(self.path).parent)
         parts = table.list_columns(self.records, estimates=True) if self.records else []
         heads = "".join(f"<th>{html.escape(part.head)}</th>" for part in parts)
         rows = ("".join(f"<td>{html.escape(part.cells[n])}</td>" for part in parts) for n in range(len(self.records)))
@@ -149,7 +149,7 @@ class Sweep:
 
     def __repr__(self) -> str:
         doubts = [line for line in self.said if line.startswith("doubt: ")]
-        text = screen.as_text(self.records, _WIDTH, format_path(self.path.parent))
+        text = screen.as_text(self.records, _WIDTH, format_path(Path(self.path).parent))
         return "\n".join([text, *doubts, f"records: {self.path}"])
 
 
