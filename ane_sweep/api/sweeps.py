@@ -137,9 +137,10 @@ class Sweep:
         heads = "".join(f"<th>{html.escape(part.head)}</th>" for part in parts)
         rows = ("".join(f"<td>{html.escape(part.cells[n])}</td>" for part in parts) for n in range(len(self.records)))
         body = "".join(f"<tr>{row}</tr>" for row in rows)
-        first, *others = (html.escape(line) for line in results_answer.answer(self.records, runs) or ["no records"])
+        answered = results_answer.answer(self.records, runs) or ["no records"]
+        first, *others = map(html.escape, answered)
         above = "".join(f"<div>{line}</div>" for line in [f"<b>{first}</b>", *others])
-        below = [*screen.list_notes(self.records, runs), f"records: {self.path}"]
+        below = [*screen.list_notes(self.records, runs, answered), f"records: {self.path}"]
         notes = "".join(f"<div>{html.escape(line)}</div>" for line in below)
         return f"{above}<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{notes}"
 

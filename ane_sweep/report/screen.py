@@ -5,7 +5,7 @@ On a narrow screen, headings become shorter, and then the columns go that have n
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.box import Box
 from rich.console import Group
@@ -82,11 +82,11 @@ def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) 
     above = [Text(line, style="bold" if line.startswith("note:") else "") for line in table.list_head_lines(records)]
     below = Table.grid(padding=(0, 1, 0, 0))
     chips = estimated_chips(*records)
-    notes = list_notes(records, runs, [chip for chip in chips if table.estimate_head(chip) not in hidden])
+    first, *others = [line for line in answer(records, runs) if not line.startswith(FETCH)]
+    notes = list_notes(records, runs, [first, *others], (c for c in chips if table.estimate_head(c) not in hidden))
     for number, line in enumerate(notes, 1):
         below.add_row(Text(f"[{number}]"), Text(line, style="yellow"))
     paired = [Text(line) for line in tips.lines(records)]
-    first, *others = [line for line in answer(records, runs) if not line.startswith(FETCH)]
     others = [line for line in others if not any(line in note for note in notes)]
     return Group(
         *above, Text(), made,
@@ -118,8 +118,10 @@ def as_markdown(records: list[Record], notes: bool = True) -> str:
     if not notes:
         return shown
     above = "  \n".join(map(outward.markdown, table.list_head_lines(records)))
-    below = "".join(f"{number}. {outward.markdown(line)}\n" for number, line in enumerate(list_notes(records, RUNS), 1))
-    first, *others = map(outward.markdown, answer(records))
+    lines = answer(records)
+    under = list_notes(records, RUNS, lines)
+    below = "".join(f"{number}. {outward.markdown(line)}\n" for number, line in enumerate(under, 1))
+    first, *others = map(outward.markdown, lines)
     answered = "  \n".join([f"**{first}**", *others])
     return f"{above}\n\n{shown}" + (f"\n{below}" if below else "") + f"\n{answered}\n"
 
@@ -129,12 +131,11 @@ def as_json(records: list[Record]) -> str:
     return json.dumps([record.to_dict() for record in records], indent=1, allow_nan=False) + "\n"
 
 
-def list_notes(records: list[Record], runs: str, chips: Iterable[str] | None = None) -> list[str]:
-    """Return the warnings, then why cells have no estimate on these chips or any, unless the answer gives that reason.
-
-    chips   None: the chip that each cell is shipped for
+def list_notes(records: list[Record], runs: str, answered: Sequence[str], chips: Iterable[str] = ()) -> list[str]:
+    """Return the warnings, then why cells have no estimate for the chip that they are shipped for, or for `chips`, unless
+    the answer's sentences give that reason.
     """
     shipped = {chip for record in records if (chip := shipped_chip(record)) and not answers_by_timing(record)}
-    answered = " ".join(answer(records, runs))
-    missing = table.list_not_estimated(records, shipped if chips is None else {*shipped, *chips})
-    return [*doubts(records, runs), *(line for line in missing if line.partition(": ")[2].rstrip(".") not in answered)]
+    missing = table.list_not_estimated(records, {*shipped, *chips})
+    given = " ".join(answered)
+    return [*doubts(records, runs), *(line for line in missing if line.partition(": ")[2].rstrip(".") not in given)]

@@ -203,7 +203,7 @@ def _fits(record: Record, limits: dict[str, float]) -> bool:
 
 
 def find_ties(records: Sequence[Record], cells: Iterable[int] | None = None) -> dict[int, list[int]]:
-    """Return, for each ranked cell, the cells whose latency does not differ from its own (`are_told_apart`).
+    """Return, for each ranked cell, the cells whose latency is not distinct from its own.
 
     Each cell is compared with its neighbours in order of latency until twelve in a row differ: cells further away
     differ too.
