@@ -11,8 +11,8 @@ from ane_sweep.bridge.metrics import RANKED
 from ane_sweep.bridge.record import Record, varying_axes
 from ane_sweep.report import off_ane, picture, table, views
 from ane_sweep.report.blocks import Best, BestRow, Block, Plots, Section, Widget, figure_text
+from ane_sweep.report.columns import Column
 from ane_sweep.report.doubts import Doubt, about_all
-from ane_sweep.report.table import Column
 from ane_sweep.results import headline, ranking
 
 PICTURES = 12  # of the works with the most cells; the table has all

@@ -13,7 +13,7 @@ from ane_sweep.bridge.task import TaskResult
 from ane_sweep.machine import stand_in
 from ane_sweep.placement.types import Ops, Placement, Shares
 from ane_sweep.planner import checkpoints, config, overview, plan
-from ane_sweep.report import screen, table
+from ane_sweep.report import screen
 from ane_sweep.results import assemble, gather
 from ane_sweep.runner.slots import order_in_rounds
 from ane_sweep.runner.task_runner import TaskRunner
@@ -105,7 +105,7 @@ def test_evidence_and_throughput_come_after_every_timing(planned):
 def test_a_cell_on_the_neural_engine_is_ok(planned, tmp_path):
     (record,) = records(planned("compute_units=cpu_and_ne"), tmp_path)
     assert (record.status, record.realised["verdict"], record.realised["observed"]) == ("ok", "agrees", "ane")
-    assert "ran where asked" in table.as_markdown([record]) and "agrees (ane)" in table.as_markdown([record])
+    assert "ran where asked" in screen.as_markdown([record]) and "agrees (ane)" in screen.as_markdown([record])
     tags = describe_cell(record, [], tmp_path).tags
     assert tags["realised.verdict"] == "agrees" and "times that of cpu_only" in tags["realised.verdict_reasons"]
 
