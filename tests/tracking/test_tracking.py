@@ -838,6 +838,22 @@ def test_placement_and_estimates_have_their_charts():
     assert {"estimated.m1.latency_ms", "predicted.m1.ops_share_ane"} <= set(cards[0]["selectedMetrics"])
 
 
+def test_charts_of_cells_that_answer_by_an_estimate_open_on_it():
+    records = [make("s", n, chunks=n + 1, runtime="auto") for n in range(2)]
+    for record in records:
+        record.cell["latency"] = {"repeats": "auto"}
+        record.metrics.append(Metric("latency_ms", 1.0, "ms", "estimated", "", "m4"))
+        record.placement = [constructed.placement("predicted", "m4", Ops(cpu=1, gpu=0, ane=9, total=10))]
+    view = json.loads(layout.shared_view(records, ["chunks"]))
+    parallel, scatter, *_ = view["compareRunCharts"]
+    assert parallel["selectedMetrics"][-1] == scatter["xaxis"]["key"] == "estimated.m4.latency_ms"
+    assert view["orderByKey"] == "metrics.`estimated.m4.latency_ms`" and LATENCY not in json.dumps(view)
+    assert figures.cell_metrics(records[0])[0][0] == "estimated.m4.latency_ms"
+    for record in records:
+        record.metrics.pop()
+    assert layout.order_of(records) == ("predicted.m4.cost_share_ane", False), "no latency is known"
+
+
 def test_charts_of_more_chips_than_a_tag_holds_are_left_out_from_the_end():
     record = make("s", 0)
     record.metrics += [Metric("latency_ms", 1.0, "ms", "estimated", "", f"chip-{n}") for n in range(100)]
