@@ -83,8 +83,10 @@ def _fill(
                 record.artifacts += files(outcome.folder)
     metrics, realised, record.timings = pooled([outcome.result for _, outcome in timings if outcome.done])
     record.metrics += metrics + _agreement(chain, record.host)
-    timing = timings[0][0].key
-    record.realised |= realised | {"latency_task": timing, "cells_sharing_timing": sharing[timing]}
+    record.realised |= realised
+    if timings:  # none with latency=off
+        timing = timings[0][0].key
+        record.realised |= {"latency_task": timing, "cells_sharing_timing": sharing[timing]}
     judged = None
     if traits(record.realised["runtime"]).coreml:
         beside = {units: outcomes[key] for units, key in plan.beside[cell.key].items()}

@@ -49,8 +49,8 @@ def printed(chain: Chain) -> list[dict[str, object]]:
 
 def _samples(chain: Chain, beside: Mapping[str, Outcome]) -> dict[str, list[float]]:
     """Return the samples of one process for each setting of compute units, from the first round, as baselines are timed once."""
-    own = next(outcome for task, outcome in chain if STAGES[task.stage].pooled)
-    timings = {name: outcome.result.timing for name, outcome in {"own": own, **beside}.items() if outcome.done}
+    own = [("own", outcome) for task, outcome in chain if STAGES[task.stage].pooled][:1]
+    timings = {name: outcome.result.timing for name, outcome in [*own, *beside.items()] if outcome.done}
     return {name: timing.samples_ms for name, timing in timings.items() if timing and timing.samples_ms}
 
 
