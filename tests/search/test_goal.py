@@ -39,13 +39,13 @@ def test_a_wrong_word_is_told_with_the_choices(word, said):
 
 
 def test_figures_have_the_unit_of_their_word_and_none_where_there_is_none():
-    record = cell(psnr=55.5, size=25_000_000, runtime="reference")
+    record = cell(psnr=55.5, size=25_000_000)
     assert (
         figure(record, "package_mb") == 25
         and figure(record, "psnr_db") == 55.5
         and figure(record, "latency_ms") == 10.0
     )
-    assert figure(cell(), "latency_ms") is None, "nobody asked for the time of this CPU by name"
+    assert figure(cell(runtime="auto"), "latency_ms") is None, "nobody asked for the time of this CPU by name"
     assert figure(record, "measured.psnr_db") == 55.5
     assert figure(record, "estimated.m1.latency_ms") is figure(record, "ane_share") is figure(record, "cosine") is None
 
@@ -62,7 +62,7 @@ def test_a_limit_is_broken_by_what_is_known_alone():
     assert goal.broken(cell(psnr=59)) == Limit("psnr_db", 1, 60)
     assert goal.broken(cell(psnr=60)) is None, "the limit itself is allowed, and nobody knows the cosine"
     assert goal.broken(cell(psnr=None)) is None
-    assert goal.gains(cell(runtime="reference")) == (-10.0,)
+    assert goal.gains(cell()) == (-10.0,)
 
 
 def test_limits_that_no_cell_can_keep_to_are_refused_before_anything_runs():
