@@ -62,8 +62,8 @@ class Goal:
         return self._renamed(lambda name: _with_chip(name, chips))
 
     def by_estimates(self, chips: Sequence[str]) -> "Goal":
-        """Return the goal with `latency_ms` as the estimate for the first of the chips, which is the headline latency of
-        cells whose timing is none. Raises ConfigError if no chip is predicted.
+        """Return the goal with the estimate for the first of the chips in place of `latency_ms`, for cells whose timing
+        does not answer. Raises ConfigError if no chip is predicted.
         """
         return self._renamed(lambda name: _with_chip(ESTIMATE if name == SPEED else name, chips))
 

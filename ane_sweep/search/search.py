@@ -167,7 +167,7 @@ class Search:
                 self.audience.tell(f"doubt: {doubt}")
 
     def _settle_default(self, keys: list[str]) -> None:
-        """Where no estimate is known of any of these cells, replace the default goal, the least estimate."""
+        """Replace the default goal, the least estimate, if no estimate of these cells is known."""
         known = [record for record in self.known_records(keys).values() if record.status in NOT_WRONG]
         [name] = self.goal.objectives if self.goal.by_default and not self.times else [""]
         limited = any(limit.figure == name for limit in self.goal.limits)

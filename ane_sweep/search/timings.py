@@ -1,4 +1,4 @@
-"""What a search times: whether the cells of a plan answer by a timing, and the plan without timings that a goal does not need."""
+"""The timings of a search: whether a goal needs them, whether the plan has them, and the plan without them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
