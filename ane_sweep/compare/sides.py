@@ -19,6 +19,7 @@ from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell
 from ane_sweep.errors import ConfigError, RunNotFound, suggestion
 from ane_sweep.results.difference import figures_by_round
+from ane_sweep.results.headline import answers_by_timing
 from ane_sweep.results.pool import in_vain
 from ane_sweep.stats.student import FEWEST
 from ane_sweep.store import runs
@@ -123,16 +124,17 @@ def good_nights(out: Path, without: Collection[Path] = ()) -> list[list[Record]]
 
 
 def is_level(one: Record) -> bool:
-    """Return True if a record may be a baseline: the cell ran, and was not timed while the machine was busy or hot.
+    """Return True if a record may be a baseline: the cell ran, and its latency was not timed while the machine was busy
+    or hot.
 
     A cell that is always degraded, such as a coarse precision under its PSNR gate, has no better baseline.
     """
-    return one.status in FINE and not in_vain(one.timings)
+    return one.status in FINE and not (answers_by_timing(one) and in_vain(one.timings))
 
 
 def is_testable(one: Record) -> bool:
-    """Return True if enough processes timed the cell for a test of its latency."""
-    return len(figures_by_round(one.timings, "median_ms")) >= FEWEST
+    """Return True if enough processes timed the cell for a test of its latency, or if its latency needs none: an estimate."""
+    return not answers_by_timing(one) or len(figures_by_round(one.timings, "median_ms")) >= FEWEST
 
 
 def good_runs(out: Path) -> list[str]:
