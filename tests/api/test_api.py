@@ -309,7 +309,9 @@ def test_jupyter_shows_a_sweep_as_a_table(folder):
     shown = found._repr_html_()
     assert shown.count("<tr>") == 1 + len(found.records) and "<th>PSNR dB</th>" in shown
     assert "&lt;b&gt;gpt2" in shown and "<b>gpt2" not in shown
-    assert shown.startswith("<div><b>") and shown.index(" measured (Core ML") < shown.index("<table>"), "the answer is above"
+    assert shown.startswith("<div><b>") and shown.index(" measured (Core ML") < shown.index("<table>"), (
+        "the answer is above"
+    )
     assert "<table>" in sweeps.Sweep("p", [])._repr_html_()
 
 
