@@ -87,6 +87,11 @@ def shipped_chip(record: Record) -> str | None:
     return entry.chip if entry else None
 
 
+def name_chip(chip: str) -> str:
+    """Return a chip's name as people write it: `M4`, `A17 Pro`."""
+    return chip.replace("_", " ").title()
+
+
 def _shipped_placement(record: Record) -> Placement | None:
     return next(iter(record.placed("predicted")), None)
 

@@ -100,13 +100,17 @@ def group_by_work(records: Sequence[Record]) -> list[list[int]]:
     return list(found.values())
 
 
-def _work_of(record: Record) -> tuple[object, ...]:
+def question_of(record: Record) -> tuple[object, ...]:
+    """Return a key that cells share if they answer the same question: one model, input length and reference outputs."""
     reference = {stage.stage: stage.key for stage in record.stages}.get("reference")
-    asked = tuple(str(record.cell.get(name)) for name in ("model", "seq_len", "host"))
+    return *(str(record.cell.get(name)) for name in ("model", "seq_len", "host")), reference
+
+
+def _work_of(record: Record) -> tuple[object, ...]:
     latency = headline(record)
     if latency is None or latency.kind != "measured":
-        return *asked, reference, shipped_chip(record), latency is None
-    return *asked, reference, record.realised.get("runtime"), record.host.get("chip"), record.host.get("worker")
+        return *question_of(record), shipped_chip(record), latency is None
+    return *question_of(record), record.realised.get("runtime"), record.host.get("chip"), record.host.get("worker")
 
 
 def is_sound(record: Record) -> bool:
@@ -164,15 +168,15 @@ def choose_best(
 ) -> tuple[int | None, list[int]]:
     """Return (position of the best cell, positions of the cells tied with it), or (None, []) if no cell keeps to the limits.
 
-    goal    a metric of the report; among cells that are equal in it, the fastest wins. latencies tie if they are not
-            told apart (`are_told_apart`), other figures, which have no noise, if equal
+    goal    a metric of the report; among cells that are equal in it, the fastest wins, then the most accurate, then the
+            smallest. latencies tie if they are not told apart (`are_told_apart`), other figures, which have no noise, if equal
     limits  metric -> bound in shown units (a maximum for latency, a minimum for PSNR); `ane`: minimum percent of ops. A
             cell without the figure breaks the limit
     """
     fit = _candidates(records, limits, cells)
     if not fit:
         return None, []
-    gains = {n: _gains(records[n], (goal, *SPEEDS)) for n in fit}
+    gains = {n: _gains(records[n], (goal, *SPEEDS, "psnr_db", "package_bytes")) for n in fit}
     first = max(fit, key=gains.__getitem__)
     if goal == HEADLINE:
         return first, [n for n in fit if n != first and not are_told_apart(records[first], records[n])]
