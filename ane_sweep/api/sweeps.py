@@ -12,6 +12,7 @@ from ane_sweep import engine
 from ane_sweep.api import asked, inline
 from ane_sweep.bridge import metrics, record
 from ane_sweep.bridge.cell import Cell
+from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record
 from ane_sweep.bundles import delivery
@@ -111,7 +112,7 @@ class Sweep:
 
         Returns their paths in the order in which they run. Raises ConfigError if the axes mean several cells, or none.
         """
-        chosen = ",".join(f"{axis}={sides.text_of(value)}" for axis, value in axes.items())
+        chosen = ",".join(f"{axis}={format_value(value)}" for axis, value in axes.items())
         return get(f"{self.path}:{chosen}" if chosen else str(self.path), folder, self.path.parent.parent)
 
     def compare(self, before: "str | os.PathLike[str] | Sweep", *, across_hosts: bool = False) -> "Compared":

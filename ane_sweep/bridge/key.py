@@ -70,10 +70,10 @@ def abbreviate(value: object, quote: str = "'") -> str:
 
 
 def format_value(value: object) -> str:
-    """Return a value as a user would type it: `[1811MB,layer:24]`, `null`, `2`."""
+    """Return a value as a user would type it: `[1811MB,layer:24]`, `null`, `true`, `2`."""
     if isinstance(value, list):
         return f"[{','.join(map(format_value, value))}]"
-    if isinstance(value, dict):
+    if isinstance(value, (bool, dict)):
         return json.dumps(value, ensure_ascii=False, default=str)
     return "null" if value is None else str(value)
 

@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, varying_names
-from ane_sweep.compare.sides import Side, text_of
+from ane_sweep.compare.sides import Side
 from ane_sweep.errors import ConfigError
 from ane_sweep.results.pool import in_vain
 
@@ -100,7 +101,7 @@ def _tell_apart(cells: Sequence[_Asked], names: set[str], new: set[str]) -> None
     different = {one.key: {name: value for name, value in one.cell.items() if name in new} for one in cells}
     varying = [name for name in varying_names(list(different.values())) if name != "model"]
     for one in cells:
-        words = [f"{as_typed(name)}={text_of(one.cell[name])}" for name in varying if name in one.cell]
+        words = [f"{as_typed(name)}={format_value(one.cell[name])}" for name in varying if name in one.cell]
         one.label = " ".join([one.label or str(one.cell["model"] if "model" in names else "cell"), *words])
 
 

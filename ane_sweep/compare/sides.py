@@ -7,7 +7,6 @@ possible timed by enough processes for a test. The last good night may differ be
 measures a part of its cells each night, and a cell that failed is no baseline.
 """
 
-import json
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -60,7 +59,7 @@ def side(out: Path, word: str, without: Collection[Path] = ()) -> Side:
     name, typed = _parsed(word)
     folder = _folder(out, name)
     records = good_records(out, without) if folder is None else record.read_records(folder)
-    cells = [{as_typed(axis): text_of(value) for axis, value in flat_cell(record).items()} for record in records]
+    cells = [{as_typed(axis): format_value(value) for axis, value in flat_cell(record).items()} for record in records]
     kept = [r for r, cell in zip(records, cells) if all(cell.get(axis) == value for axis, value in typed.items())]
     if records and not kept:
         axes = sorted({axis for cell in cells for axis in cell})
@@ -93,11 +92,6 @@ def _folder(out: Path, name: str) -> Path | None:
     if path.name == record.FILE_NAME and path.is_file():
         return path.parent
     return path if (path / record.FILE_NAME).is_file() else runs.find_run(out, name).folder
-
-
-def text_of(value: object) -> str:
-    """Return a value as labels show it and selectors write it."""
-    return format_value(value) if isinstance(value, (str, list)) else json.dumps(value, default=str)
 
 
 def good_records(out: Path, without: Collection[Path] = ()) -> list[Record]:

@@ -1,16 +1,22 @@
 """The answer of a sweep in sentences: which cell to ship, how sure that is, what the cell gives up, and how to fetch it."""
 
+import re
 import shlex
+import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.metrics import METRICS
-from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, has_random_weights, varying_axes
+from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, has_random_weights, select_by, varying_axes
 from ane_sweep.bridge.runtimes import traits
+from ane_sweep.folders import outputs_folder
 from ane_sweep.results import ranking
+from ane_sweep.results.advice import RUNS, advise
 from ane_sweep.results.headline import (
-    HEADLINE,
+    Latency,
     estimate,
     estimated_chips,
     explain_missing,
@@ -20,205 +26,193 @@ from ane_sweep.results.headline import (
 )
 from ane_sweep.terminal import count
 
-LINES = 4  # of works; the table has all
+FETCH = "Its package: "  # a command follows
+LINES = 4  # of models and input lengths; the table has all
 _COST = ranking.SPEEDS[1]
 
 
-def answer(records: Sequence[Record], out: str = "") -> list[str]:
+@dataclass(frozen=True)
+class Choice:
+    """The choice among comparable cells.
+
+    cells   all of them, in the order of the sweep
+    first   the cell to ship; `second` is the runner-up
+    tied    cells whose latency is not told apart from that of `first`
+    axes    the axes that vary in the sweep
+    """
+
+    cells: list[Record]
+    first: Record
+    second: Record | None
+    tied: list[Record]
+    axes: list[str]
+
+
+def answer(records: Sequence[Record], runs: str = RUNS) -> list[str]:
     """Return the answer as plain sentences, the first of which names the cell to ship; empty without records.
 
-    out   a word that `ane-sweep get` needs to find the run, such as `out=/tmp/x`; empty: none
+    runs   the folder of the runs, as a user would type it
     """
     if not records:
         return []
-    works = _choose_works(records)
-    if not works:
-        return [_explain_nothing(records)]
-    if len(works) == 1:
-        first, *others = _answer_work(records, works[0])
-        return [first, *others, _fetch(records, _winner(records, works[0]), out)]
-    lines = [" ".join(_answer_work(records, work)[:2]) for work in works[:LINES]]
-    more = [f"And {len(works) - LINES} more: the best cells of each are in the report."] if len(works) > LINES else []
-    return [*lines, *more, _fetch(records, _winner(records, works[0]), out)]
+    choices = choose(records)
+    if not choices:
+        return [_explain_nothing(records, runs)]
+    fetch = _fetch(choices[0], runs)
+    if len(choices) == 1:
+        (one,) = choices
+        lines = [_name_winner(one), _weigh(one), _name_other_chips(one), _name_unweighed(one, records)]
+        return [line for line in [*lines, fetch] if line]
+    lines = [f"{_name_winner(one)} {_weigh(one)}".rstrip() for one in choices[:LINES]]
+    return [*lines, *([f"And {len(choices) - LINES} more."] if len(choices) > LINES else []), fetch]
 
 
-def _choose_works(records: Sequence[Record]) -> list[list[int]]:
-    """Return the groups of comparable cells; those without a latency only if no cell of the same question has one."""
-    asked: dict[tuple[object, ...], list[list[int]]] = defaultdict(list)
+def choose(records: Sequence[Record]) -> list[Choice]:
+    """Return the choice for each group of comparable cells; groups without a latency count only if no other cell of the
+    same question has one.
+    """
+    axes = varying_axes(list(records))
+    questions: dict[tuple[object, ...], list[list[Record]]] = defaultdict(list)
     for work in ranking.group_by_work(records):
-        asked[ranking.question_of(records[work[0]])].append(work)
-    return [work for works in asked.values() for work in [one for one in works if headline(records[one[0]])] or works]
+        questions[ranking.question_of(records[work[0]])].append([records[n] for n in work])
+    found = [[work for work in works if headline(work[0])] or works for works in questions.values()]
+    return [_choose(work, axes) for works in found for work in works]
 
 
-def _goal(records: Sequence[Record], work: Sequence[int]) -> str:
-    return next(iter(ranking.ranked_by(records[work[0]])))
+def _choose(cells: list[Record], axes: list[str]) -> Choice:
+    goal = next(iter(ranking.ranked_by(cells[0])))
+    first, tied = ranking.choose_best(cells, goal, {})
+    second, _ = ranking.choose_best(cells, goal, {}, [n for n in range(len(cells)) if n != first])
+    assert first is not None  # a group has a cell
+    return Choice(cells, cells[first], None if second is None else cells[second], [cells[n] for n in tied], axes)
 
 
-def _winner(records: Sequence[Record], work: Sequence[int]) -> int:
-    """Return the cell of a work that comes first by latency, or by what stands for it."""
-    first, _ = ranking.choose_best(records, _goal(records, work), {}, work)
-    assert first is not None  # a work has a cell
-    return first
+def _name_winner(choice: Choice) -> str:
+    """Return which cell to ship, its latency or what stands for it, and how far it is before the runner-up."""
+    record, latency = choice.first, headline(choice.first)
+    axes = [axis for axis in choice.axes if axis != "model"]
+    name = " ".join(filter(None, [str(record.cell.get("model", "the cell")), _words(record, axes)]))
+    marks = "" if record.status is Status.OK else f" [{record.status}: {textwrap.shorten(record.reason or '', 80)}]"
+    marks += " [stand-in, no Mac]" if record.host.get("stand_in") else ""
+    where = f" on {name_chip(latency.chip)}" if latency and latency.chip else ""
+    sentence = f"{'Ship ' if choice.second else ''}{name}{where}{marks}: {_figure(record, latency)}"
+    if choice.second is not None:
+        sentence += _compare(choice, choice.second)
+    why = explain_missing(record)
+    return f"{sentence}." + (f" No latency is estimated: {why.rstrip('.')}." if why else "")
 
 
-def _answer_work(records: Sequence[Record], work: list[int]) -> list[str]:
-    """Return the sentences of one group of comparable cells: the choice, what it gives up, other chips, cells left out."""
-    first = _winner(records, work)
-    sentences = [_choose(records, work, first), _weigh_others(records, work, first)]
-    sentences += [_name_other_chips(records, work, first), _name_unweighed(records, work)]
-    return [sentence for sentence in sentences if sentence]
-
-
-def _choose(records: Sequence[Record], work: list[int], first: int) -> str:
-    record = records[first]
-    latency, name = headline(record), _name(records, record)
-    ship = f"Ship {name}" if len(records) > 1 else name
-    doubt = "" if record.status is Status.OK else f" [{record.status.value}: {record.reason}]"
-    doubt += " [stand-in, no Mac]" if record.host.get("stand_in") else ""
+def _figure(record: Record, latency: Latency | None) -> str:
     if latency is None:
-        share = 100 * (ranking.get_figure(record, _COST) or 0.0)
-        chip, why = shipped_chip(record), explain_missing(record)
-        where = f" of {name_chip(chip)}" if chip else ""
-        return (
-            f"{ship}{doubt}: {share:.0f} % of its cost is predicted on the Neural Engine{where}"
-            f"{_before_runner_up(records, work, first)}."
-            + (f" No latency is estimated: {why.rstrip('.')}." if why else "")
-        )
+        chip = shipped_chip(record)
+        where = f"{name_chip(chip)}'s" if chip else "the"
+        return f"{_share(record)} of its cost is predicted on {where} Neural Engine"
     if latency.kind == "measured":
-        where = traits(str(record.realised.get("runtime"))).measured.replace(
-            "{chip}", str(record.host.get("chip") or "this machine")
-        )
-        figure = f"{_ms(latency.ms)} measured ({where})"
-    else:
-        band = (
-            f"; {latency.low:.2g} to {latency.high:.2g}" if latency.low is not None and latency.high is not None else ""
-        )
-        ship += f" on {name_chip(str(latency.chip))}"
-        figure = f"{_ms(latency.ms)} (estimated{band})"
-    return f"{ship}{doubt}: {figure}{_before_runner_up(records, work, first)}."
+        place = traits(str(record.realised.get("runtime"))).measured
+        return f"{_ms(latency.ms)} measured ({place.format(chip=record.host.get('chip') or 'this machine')})"
+    known = latency.low is not None and latency.high is not None
+    return f"{_ms(latency.ms)} (estimated{f'; {latency.low:.2g} to {latency.high:.2g}' if known else ''})"
 
 
-def _before_runner_up(records: Sequence[Record], work: list[int], first: int) -> str:
-    """Return by how much a cell is before the next one and how sure that is; empty if it is the only one."""
-    others = [n for n in work if n != first]
-    if not others:
-        return ""
-    second = _winner(records, others)
-    other = _difference(records, second, first)
-    mine, its = headline(records[first]), headline(records[second])
+def _compare(choice: Choice, second: Record) -> str:
+    """Return how far the first cell is before the second, and how sure that is."""
+    mine, its, other = headline(choice.first), headline(second), _words(second, choice.axes, choice.first)
     if mine is None or its is None:
-        shares = [ranking.get_figure(records[n], _COST) or 0.0 for n in (first, second)]
-        return f", as of {other}" if shares[0] == shares[1] else f", {100 * shares[1]:.0f} % with {other}"
-    if not ranking.are_told_apart(records[first], records[second]):
-        more = len(ranking.choose_best(records, HEADLINE, {}, work)[1]) - 1
-        return f", not told apart from {other} ({_ms(its.ms)})" + (f" and {more} more" if more > 0 else "")
-    sure = "sure" if mine.kind == "measured" else ranking.how_sure(mine, its)
-    if mine.kind == "measured" and ranking.describe_untested([records[first], records[second]]):
-        sure = "likely, as too few processes timed them for a test"
+        return f", {_share(second)} with {other}"
+    if second in choice.tied:
+        more = f" and {len(choice.tied) - 1} more" if len(choice.tied) > 1 else ""
+        return f", not told apart from {other} ({_ms(its.ms)}){more}"
+    sure: str = "sure" if mine.kind == "measured" else ranking.how_sure(mine, its)
+    if mine.kind == "measured" and ranking.describe_untested([choice.first, second]):
+        sure = "likely (too few processes for a test)"
     return f", {its.ms / mine.ms:.3g} times as fast as {other} ({_ms(its.ms)}): {sure}"
 
 
-def _weigh_others(records: Sequence[Record], work: list[int], first: int) -> str:
-    """Return what a cell gives up in accuracy, score and size against the best cell in each."""
+def _weigh(choice: Choice) -> str:
+    """Return what the cell gives up in accuracy, score and size against the best cell in each."""
     gives, keeps = [], []
-    for name in list(ranking.choose_goals(records, work))[1:]:
-        spec = METRICS[name]
-        own = ranking.get_figure(records[first], name)
-        best, _ = ranking.choose_best(records, name, {}, work)
-        top = None if best is None else ranking.get_figure(records[best], name)
-        if own is None or best is None or top is None:
+    goals = list(ranking.choose_goals(choice.cells, range(len(choice.cells))))[1:]
+    for name in sorted(goals, key=lambda name: name == "package_bytes"):  # the accuracy first
+        spec, (best, _) = METRICS[name], ranking.choose_best(choice.cells, name, {})
+        own, top = (ranking.get_figure(record, name) for record in (choice.first, choice.cells[best or 0]))
+        if own is None or top is None:
             continue
-        text, unit = spec.text(own * spec.divisor), f" {spec.shown_unit}".rstrip()
+        text, best_text = (spec.text(value * spec.divisor) for value in (own, top))
+        words = f"{spec.short} {text} {spec.shown_unit}".rstrip()
         least = max(spec.least_change / spec.divisor, spec.least_share * abs(top))
         if abs(min(own, spec.ceiling) - min(top, spec.ceiling)) > least:
             gives.append(
-                f"{spec.short} {text}{unit} against {spec.text(top * spec.divisor)} of {_difference(records, best, first)}"
+                f"{words} against {best_text} with {_words(choice.cells[best or 0], choice.axes, choice.first)}"
             )
         else:
-            keeps.append(f"{spec.short} {text}{unit}")
-    random = (
-        " (weights are random: PSNR says nothing about the trained model)" if has_random_weights(records[first]) else ""
-    )
-    if len(work) == 1:
-        return f"Its {', '.join(keeps)}{random}." if keeps else ""
-    said = [f"it gives up {'; '.join(gives)}"] if gives else []
-    said += [f"no cell is better in {' or '.join(keeps)}"] if keeps else []
+            keeps.append(words)
+    said = [f"it gives up {', '.join(gives)}"] if gives else []
+    said += [f"{'no cell is better in ' if choice.second else ''}{' or '.join(keeps)}"] if keeps else []
+    said += ["with random weights PSNR says nothing about a trained model"] if has_random_weights(choice.first) else []
     sentence = "; ".join(said)
-    return f"{sentence[:1].upper()}{sentence[1:]}{random}." if sentence else ""
+    return f"{sentence[:1].upper()}{sentence[1:]}." if said else ""
 
 
-def _name_other_chips(records: Sequence[Record], work: list[int], first: int) -> str:
-    """Return which cell comes first on the other chips of an estimated sweep."""
-    latency = headline(records[first])
-    if latency is None or latency.kind != "estimated" or len(work) == 1:
+def _name_other_chips(choice: Choice) -> str:
+    """Return which cell is estimated to come first on each of the other chips; empty if the latency is measured."""
+    latency = headline(choice.first)
+    if latency is None or latency.kind == "measured" or choice.second is None:
         return ""
-    found: dict[int, list[str]] = defaultdict(list)
-    for chip in estimated_chips(*(records[n] for n in work)):
-        known = {n: one.ms for n in work if (one := estimate(records[n], chip)) is not None}
-        sound = {n: ms for n, ms in known.items() if ranking.is_sound(records[n])} or known
-        best = min(sound, key=lambda n: (sound[n], n != first))
+    sound = [record for record in choice.cells if ranking.is_sound(record)] or choice.cells
+    found: dict[str, list[str]] = defaultdict(list)
+    for chip in estimated_chips(*sound):
+        known = [
+            (one.ms, record is not choice.first, n) for n, record in enumerate(sound) if (one := estimate(record, chip))
+        ]
+        ms, is_other, n = min(known)
+        some = f"; {len(known)} of {len(sound)} cells have an estimate" if len(known) < len(sound) else ""
         if chip != latency.chip:
-            some = "" if len(known) == len(work) else f", of the {len(known)} that have an estimate there"
-            found[best].append(f"{name_chip(chip)} ({_ms(sound[best])}{some})")
-    same = [f"first on {' and '.join(found[first])} too"] if first in found else []
-    other = [f"{_difference(records, n, first)} on {' and '.join(chips)}" for n, chips in found.items() if n != first]
-    return f"Estimated {'; '.join([*same, *other])}." if found else ""
+            name = _words(sound[n], choice.axes, choice.first) if is_other else "the same cell"
+            found[name].append(f"{name_chip(chip)} ({_ms(ms)}{some})")
+    parts = [f"{name} on {' and '.join(on)}" for name, on in found.items()]
+    return f"Other chips, by estimate: {'; '.join(parts)}." if parts else ""
 
 
-def _name_unweighed(records: Sequence[Record], work: list[int]) -> str:
-    """Return how many finished cells of the same question have no latency and are not weighed against this work."""
-    question = ranking.question_of(records[work[0]])
-    if headline(records[work[0]]) is None:
-        return ""
-    left = [r for r in records if ranking.question_of(r) == question and r.status is Status.OK and headline(r) is None]
-    return f"Not weighed, as they have no latency: {count(len(left), 'cell')}." if left else ""
+def _name_unweighed(choice: Choice, records: Sequence[Record]) -> str:
+    """Return how many finished cells of the same question have no latency and so no part in the choice."""
+    question = ranking.question_of(choice.first)
+    done = [r for r in records if r.status in (Status.OK, Status.DEGRADED) and ranking.question_of(r) == question]
+    left = [record for record in done if headline(record) is None]
+    return f"Not weighed, without a latency: {count(len(left), 'cell')}." if left and headline(choice.first) else ""
 
 
-def _explain_nothing(records: Sequence[Record]) -> str:
+def _explain_nothing(records: Sequence[Record], runs: str) -> str:
     """Return why no cell of a sweep can be chosen, and what to do next."""
-    bad = [record for record in records if record.status is not Status.OK]
+    bad = [record for record in records if record.status not in (Status.OK, Status.DEGRADED)]
     if not bad:
-        return "No cell to name: none has all of latency or placement, PSNR and a package."
+        return "No cell to ship: none has a package, a PSNR, and a latency or a prediction."
     statuses = ", ".join(f"{n} {status}" for status, n in Counter(record.status.value for record in bad).items())
     reason, cells = Counter(record.reason or "no reason recorded" for record in bad).most_common(1)[0]
-    often = f" ({count(cells, 'cell')})" if len(bad) > 1 else ""
-    return f"No cell to ship: {statuses}. The reason{often}: {reason.rstrip('.')}."
+    example = next(record for record in bad if (record.reason or "no reason recorded") == reason)
+    often = f", {count(cells, 'cell')}" if len(bad) > cells else ""
+    next_step = advise(example.status.value, example, f"{runs}/{example.sweep}")
+    return f"No cell to ship: {statuses}{often}: {textwrap.shorten(reason.rstrip('.'), 200)}. {next_step}"
 
 
-def _fetch(records: Sequence[Record], first: int, out: str) -> str:
-    """Return the command that copies a cell's package out of the cache."""
-    record = records[first]
-    cell = flat_cell(record)
-    chosen = ",".join(f"{as_typed(axis)}={_typed(cell[axis])}" for axis in varying_axes(list(records)) if axis in cell)
-    run = f"{record.sweep}:{chosen}" if chosen else record.sweep
-    folder = "./" + "".join(c if c.isalnum() or c in "-._" else "-" for c in str(record.cell.get("model", "cell")))
-    return f"Its package: {shlex.join(['ane-sweep', 'get', run, folder, *([out] if out else [])])}"
+def _fetch(choice: Choice, runs: str) -> str:
+    """Return the command that copies the cell's packages out of the cache."""
+    record = choice.first
+    chosen = select_by(flat_cell(record), choice.axes)
+    folder = "./" + (re.sub(r"[^\w.-]+", "-", str(record.cell.get("model", ""))).strip("-.") or "cell")
+    is_default = Path(runs).resolve() == (outputs_folder(None) / "runs").resolve()
+    words = ["get", f"{record.sweep}:{chosen}" if chosen else record.sweep, folder]
+    return FETCH + shlex.join(["ane-sweep", *words, *([] if is_default else [f"out={Path(runs).parent}"])])
 
 
-def _typed(value: object) -> str:
-    return (
-        {True: "true", False: "false"}.get(value, format_value(value))
-        if isinstance(value, bool)
-        else format_value(value)
-    )
+def _words(record: Record, axes: list[str], base: Record | None = None) -> str:
+    """Return the values of a cell's axes as a user types them, or only those that differ from `base`."""
+    cell, other = flat_cell(record), {} if base is None else flat_cell(base)
+    differ = [axis for axis in axes if axis in cell and (base is None or cell[axis] != other.get(axis))]
+    return " ".join(f"{as_typed(axis)}={format_value(cell[axis])}" for axis in differ)
 
 
-def _name(records: Sequence[Record], record: Record) -> str:
-    """Return the model and every axis that varies: `minilm variant=original chunks=2`."""
-    axes = (axis for axis in varying_axes(list(records)) if axis != "model")
-    return " ".join([str(record.cell.get("model", "the cell")), *_words(record, axes)])
-
-
-def _difference(records: Sequence[Record], other: int, first: int) -> str:
-    """Return the axes of a cell that differ from those of the first: `variant=original`."""
-    cell, base = flat_cell(records[other]), flat_cell(records[first])
-    axes = [axis for axis in varying_axes(list(records)) if cell.get(axis) != base.get(axis)]
-    return " ".join(_words(records[other], axes)) or "the same request"
-
-
-def _words(record: Record, axes: Iterable[str]) -> list[str]:
-    cell = flat_cell(record)
-    return [f"{as_typed(axis)}={format_value(cell[axis])}" for axis in axes if axis in cell]
+def _share(record: Record) -> str:
+    return f"{100 * (ranking.get_figure(record, _COST) or 0.0):.0f} %"
 
 
 def _ms(ms: float) -> str:
