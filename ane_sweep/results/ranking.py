@@ -20,7 +20,7 @@ from ane_sweep.bridge.record import Record, Status
 from ane_sweep.placement import ordering
 from ane_sweep.results import search_log
 from ane_sweep.results.difference import compare_timings, explain_too_few, figures_by_round
-from ane_sweep.results.headline import HEADLINE, Latency, answers_by_timing, headline, headline_ms, shipped_chip
+from ane_sweep.results.headline import HEADLINE, answers_by_timing, headline, headline_ms, shipped_chip
 from ane_sweep.stats.student import FEWEST
 
 SPEEDS = (HEADLINE, next(iter(RANKED_UNTIMED)))  # the goals that stand for speed, one of which a work has
@@ -233,7 +233,7 @@ def are_told_apart(one: Record, other: Record) -> bool:
     if mine is None or its is None:
         return get_figure(one, SPEEDS[1]) != get_figure(other, SPEEDS[1])
     if mine.kind != "measured" or its.kind != "measured":
-        return how_sure(mine, its) != "not told apart"
+        return how_sure(one, other) != "not told apart"
     task = one.realised.get("latency_task")
     if task is not None and task == other.realised.get("latency_task"):
         return False
@@ -243,9 +243,24 @@ def are_told_apart(one: Record, other: Record) -> bool:
     return low > most or least > high
 
 
-def how_sure(one: Latency, other: Latency) -> ordering.Sureness:
-    """Return how sure the order of two estimates for one chip is."""
-    return ordering.how_sure(max(one.ms, other.ms) / min(one.ms, other.ms))
+def how_sure(one: Record, other: Record) -> ordering.Sureness:
+    """Return how sure the order of two cells is whose headlines are estimates for one chip. Raises ValueError for others."""
+    mine, its = headline(one), headline(other)
+    if mine is None or its is None or mine.chip is None or mine.chip != its.chip:
+        raise ValueError("only estimates for one chip have an order of known sureness")
+    differences: dict[ordering.Difference, bool] = {
+        "units": _main_unit(one) != _main_unit(other) or any(ordering.is_guess(*both.span) for both in (mine, its)),
+        "weights": one.cell.get("precision") != other.cell.get("precision"),
+        "chunks": one.realised.get("chunks") != other.realised.get("chunks"),
+    }
+    among = [name for name, differs in differences.items() if differs]
+    return ordering.how_sure(max(mine.ms, its.ms) / (min(mine.ms, its.ms) or math.inf), *among)
+
+
+def _main_unit(record: Record) -> str | None:
+    """Return the unit that is predicted to run most of the ops on the chip that the user ships for."""
+    ops = next((entry.ops for entry in record.placed("predicted")), None)
+    return ops and max(("ane", "gpu", "cpu"), key=lambda unit: getattr(ops, unit))
 
 
 def _count_rounds(record: Record) -> int:
