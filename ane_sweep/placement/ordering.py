@@ -13,9 +13,9 @@ from ane_sweep.placement import latency
 FILE = Path(__file__).parent / "data" / "ordering.json"
 Sureness = Literal["sure", "likely", "not told apart"]
 WORDS: tuple[Sureness, ...] = get_args(Sureness)
-# The difference between two programs: in their ops or sizes, in the bits of the weights, in the number of chunks, or in
-# the unit that runs them
-Difference = Literal["program", "weights", "chunks", "units"]
+# The difference between two programs: in their ops or sizes, in the bits of the weights, in the number of chunks, in the
+# unit that runs them, or that an estimate is a guess
+Difference = Literal["program", "weights", "chunks", "units", "guess"]
 
 
 @cache
@@ -43,9 +43,8 @@ def find_word(rule: dict[str, Any], ratio: float) -> Sureness:
 
 def is_guess(low: float, high: float) -> bool:
     """Return True if the band of an estimate is that of a guess, of which there are no pairs (latency.py)."""
-    return high / low >= latency.GUESSED**2 * min(
-        one["high"] / one["low"] for one in latency.fitted()["bands"].values()
-    )
+    narrowest: float = min(band["high"] / band["low"] for band in latency.fitted()["bands"].values())
+    return high >= low * latency.GUESSED**2 * narrowest
 
 
 def count_right(word: Sureness, difference: Difference = "program") -> tuple[int, int]:

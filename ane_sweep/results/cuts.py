@@ -44,8 +44,7 @@ def explain_cut(record: Record, uncut: Record | None) -> str | None:
     entry, count = _placement(record), _count(record)
     if entry is None or entry.chip is None or count < 2:
         return None
-    beside = uncut and _placement(uncut)
-    gains, others = _list_gains(record, entry, beside)
+    gains, others = _list_gains(record, entry, _placement(uncut) if uncut else None)
     mine, its = headline(record), uncut and headline(uncut)
     if mine and its and (mine.kind, mine.chip) == (its.kind, its.chip):
         others.append(f"in one piece it is {its.kind} at {its.ms:.3g} ms")

@@ -249,7 +249,8 @@ def how_sure(one: Record, other: Record) -> ordering.Sureness:
     if mine is None or its is None or mine.chip is None or mine.chip != its.chip:
         raise ValueError("only estimates for one chip have an order of known sureness")
     differences: dict[ordering.Difference, bool] = {
-        "units": _main_unit(one) != _main_unit(other) or any(ordering.is_guess(*both.span) for both in (mine, its)),
+        "guess": any(ordering.is_guess(*latency.span) for latency in (mine, its)),
+        "units": _main_unit(one) != _main_unit(other),
         "weights": one.cell.get("precision") != other.cell.get("precision"),
         "chunks": one.realised.get("chunks") != other.realised.get("chunks"),
     }
@@ -259,8 +260,8 @@ def how_sure(one: Record, other: Record) -> ordering.Sureness:
 
 def _main_unit(record: Record) -> str | None:
     """Return the unit that is predicted to run most of the ops on the chip that the user ships for."""
-    ops = next((entry.ops for entry in record.placed("predicted")), None)
-    return ops and max(("ane", "gpu", "cpu"), key=lambda unit: getattr(ops, unit))
+    ops = next((vars(entry.ops) for entry in record.placed("predicted")), None)
+    return max(("ane", "gpu", "cpu"), key=ops.__getitem__) if ops else None
 
 
 def _count_rounds(record: Record) -> int:

@@ -35,7 +35,8 @@ def cell(ms: float, *, unit: str = "ane", width: float = 1.0, chunks: int = 1, c
         (cell(1.6, unit="cpu"), "not told apart"),
         (cell(3.0, unit="gpu"), "likely"),
         (cell(9.0, unit="cpu"), "sure"),
-        (cell(1.6, width=2.0), "not told apart"),
+        (cell(2.0, width=2.0), "not told apart"),
+        (cell(90.0, width=2.0), "likely"),
     ],
 )
 def test_the_word_follows_from_the_ratio_and_from_what_differs(slower, word):

@@ -11,6 +11,7 @@ program  both on one unit; another net, form, length or cache
 weights  both on one unit; one program whose weights alone differ in their bits
 chunks   one program in more chunks. None is counted: the cost of a hand-over was taken from the one table with such pairs
 units    on different units of the chip
+guess    one of a band that is twice as wide either way. None is published, so it needs twice the ratio
 """
 
 import itertools
@@ -22,7 +23,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
-from ane_sweep.placement import ordering
+from ane_sweep.placement import latency, ordering
 from tests.proof.placement import terms
 from tests.proof.placement.terms import Row
 
@@ -30,7 +31,7 @@ NO_ORDER = (
     0.03  # 8 of 10 repeated figures of one program in one table differ by at most 3.1 %, the others by 7 and 92 %
 )
 EDGES = (1.0, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 6.0)
-KINDS = ("program", "weights", "chunks", "units")
+KINDS = ("program", "weights", "chunks", "units")  # and "guess"
 SURE, LIKELY = 0.95, 0.75  # shares of right pairs that the words stand for
 CHANCE = 0.5
 FEWEST_TABLES = 5
@@ -134,7 +135,9 @@ def rules(found: Sequence[Pair]) -> dict[str, Any]:
     but never "sure".
     """
     general = [word_of(one, "not told apart") for one in count("program", found)]
-    return {kind: _rule(count(kind, found), general) for kind in KINDS}
+    rules = {kind: _rule(count(kind, found), general) for kind in KINDS}
+    likely = rules["program"]["likely"]
+    return rules | {"guess": {"likely": likely and latency.GUESSED * likely, "sure": None, "counts": []}}
 
 
 def _rule(bins: Sequence[Bin], general: Sequence[ordering.Sureness]) -> dict[str, Any]:
