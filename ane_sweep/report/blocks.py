@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from ane_sweep.bridge.metrics import METRICS
 from ane_sweep.outward import markdown as escaped
 
-_SHARES = ("ANE ops %", "ANE ops % (predicted)")
+_SHARES = {f"ANE {word} % ({kind})": f"% ANE {word}" for word in ("ops", "cost") for kind in ("predicted", "planned")}
 
 
 @dataclass
@@ -123,7 +123,7 @@ def environment() -> Environment:
     )
     found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     known = {spec.column: spec.shown_unit for spec in METRICS.values() if not spec.heading}
-    found.globals["units"] = {head: unit for head, unit in known.items() if unit} | dict.fromkeys(_SHARES, "% ANE")
+    found.globals["units"] = {head: unit for head, unit in known.items() if unit} | _SHARES
     return found
 
 
@@ -154,7 +154,7 @@ def markdown(block: Block) -> str:
     """Return one block as Markdown. Plots are only in the HTML report; the tables have their figures."""
     match block:
         case Para(text) | Widget(_, _, text):
-            return f"{escaped(text)}\n\n" if text else ""
+            return "".join(f"{escaped(part)}\n\n" for part in text.split("\n\n") if part)
         case Points(items, numbered):
             return (
                 "".join(f"{f'{n}.' if numbered else '-'} {escaped(item)}\n" for n, item in enumerate(items, 1)) + "\n"

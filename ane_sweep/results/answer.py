@@ -122,7 +122,7 @@ def _compare(choice: Choice, second: Record) -> str:
     if second in choice.tied:
         more = f" and {len(choice.tied) - 1} more" if len(choice.tied) > 1 else ""
         return f", not told apart from {other} ({_ms(its.ms)}){more}"
-    sure: str = "sure" if mine.kind == "measured" else ranking.how_sure(mine, its)
+    sure: str = "sure" if mine.kind == "measured" else ranking.how_sure(choice.first, second)
     if mine.kind == "measured" and ranking.describe_untested([choice.first, second]):
         sure = "likely (too few processes for a test)"
     return f", {its.ms / mine.ms:.3g} times as fast as {other} ({_ms(its.ms)}): {sure}"
