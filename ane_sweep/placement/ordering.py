@@ -6,7 +6,7 @@ data/ordering.json holds the counts of held-out pairs and the ratios that follow
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, TypedDict, get_args
 
 from ane_sweep.placement import latency
 
@@ -18,9 +18,25 @@ WORDS: tuple[Sureness, ...] = get_args(Sureness)
 Difference = Literal["program", "weights", "chunks", "units", "guess"]
 
 
+class PairCount(TypedDict):
+    """The pairs whose ratio is `start` or more, up to the next count, and those of them that were ordered right."""
+
+    start: float
+    pairs: int
+    right: int
+
+
+class OrderRule(TypedDict):
+    """The ratios from which each word holds (None: it never does), and the counts that they follow from."""
+
+    likely: float | None
+    sure: float | None
+    counts: list[PairCount]
+
+
 @cache
-def counted() -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+def counted() -> dict[Difference, OrderRule]:
+    content: dict[Difference, OrderRule] = json.loads(FILE.read_text(encoding="utf-8"))["rules"]
     return content
 
 
@@ -34,7 +50,7 @@ def how_sure(ratio: float, *differences: Difference) -> Sureness:
     return max(words, key=WORDS.index)
 
 
-def find_word(rule: dict[str, Any], ratio: float) -> Sureness:
+def find_word(rule: OrderRule, ratio: float) -> Sureness:
     """Return the word for a ratio by one rule of the file: the ratios from which pairs are "likely" and "sure"."""
     if rule["sure"] is not None and ratio >= rule["sure"]:
         return "sure"
@@ -48,7 +64,7 @@ def is_guess(low: float, high: float) -> bool:
 
 
 def count_right(word: Sureness, difference: Difference = "program") -> tuple[int, int]:
-    """Return (pairs that were ordered right, all pairs) of the held-out pairs that a word is said of."""
+    """Return (pairs that were ordered right, all pairs) of the held-out pairs that have a word."""
     rule = counted()[difference]
     bins = [one for one in rule["counts"] if find_word(rule, one["start"]) == word]
     return sum(one["right"] for one in bins), sum(one["pairs"] for one in bins)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -22,10 +23,16 @@ class Para:
 
 @dataclass
 class Points:
-    """A list; the items of a numbered one can be referred to."""
+    """A list; the items of a numbered one can be referred to.
+
+    fold   the words to click on to open it; "": it is open
+    links  {words: address} behind each item
+    """
 
     items: list[str]
     numbered: bool = False
+    fold: str = ""
+    links: list[dict[str, str]] = field(default_factory=list)
 
 
 @dataclass
@@ -155,10 +162,10 @@ def markdown(block: Block) -> str:
     match block:
         case Para(text) | Widget(_, _, text):
             return "".join(f"{escaped(part)}\n\n" for part in text.split("\n\n") if part)
-        case Points(items, numbered):
-            return (
-                "".join(f"{f'{n}.' if numbered else '-'} {escaped(item)}\n" for n, item in enumerate(items, 1)) + "\n"
-            )
+        case Points(items, numbered, _, links):
+            behind = ["".join(f"; {escaped(name)}: {url}" for name, url in one.items()) for one in links]
+            made = (escaped(item) + more for item, more in zip_longest(items, behind, fillvalue=""))
+            return "".join(f"{f'{n}.' if numbered else '-'} {text}\n" for n, text in enumerate(made, 1)) + "\n"
         case Best(heads, rows):
             first = ["of"] if block.several else []
             texts = [

@@ -23,7 +23,6 @@ TIES = 4
 ADVICE = 2
 OTHERS = 2  # chips beside the one that the user ships for; the table of cells has all
 PAIRS = 4_000  # of cells whose order the page's script can call sure or likely
-_SPEED_SPECS = [metrics.METRICS[name] for name in ranking.SPEEDS]
 
 
 class Head(TypedDict):
@@ -232,10 +231,14 @@ def facts(cells: views.Cells) -> dict[str, object]:
             for name, work in zip(names, works)
         ],
         "choice": [
-            fact | {name: ranking.get_figure(records[n], name) for name in ranking.SPEEDS} | {"leads": leads[n]}
+            fact | {name: ranking.get_figure(records[n], name) for name in ranking.ORDER} | {"leads": leads[n]}
             for n, fact in zip(ranking.select_ranked(records), ranking.list_facts(records))
         ],
-        "signs": {spec.name: spec.better for spec in [*ranking.list_limit_metrics(records), *_SPEED_SPECS]},
+        "order": ranking.ORDER,
+        "signs": {
+            name: metrics.METRICS[name].better
+            for name in [*(spec.name for spec in ranking.list_limit_metrics(records)), *ranking.ORDER]
+        },
         "ties": TIES,
     }
 

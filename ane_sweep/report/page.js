@@ -53,21 +53,21 @@ function limited() {
     .map((cell) => [cell.cell, cell]));
 }
 
-// The best of each work in each goal: sound cells before those in doubt, ties by speed, as results/ranking.py has it.
+// The best of each work in each goal: sound cells before those in doubt, equal ones by facts.order, as results/ranking.py has it.
 function gain(cell, goal) { return cell[goal] === null ? -Infinity : facts.signs[goal] * cell[goal]; }
 function ahead(goals) {
   return (a, b) => { for (const goal of goals) if (gain(a, goal) !== gain(b, goal)) return gain(b, goal) > gain(a, goal) ? b : a; return a; };
 }
 function winners(among, work) {
   const found = new Map(), sound = among.filter((cell) => cell.sound), fit = sound.length ? sound : among;
-  const speed = Object.keys(facts.works[work].goals)[0], speeds = ["headline_ms", "cost_share_ane"];
+  const speed = Object.keys(facts.works[work].goals)[0];
   for (const [goal, word] of Object.entries(facts.works[work].goals)) {
-    const first = fit.reduce(ahead([goal, ...speeds])), others = fit.filter((cell) => cell !== first);
+    const first = fit.reduce(ahead([goal, ...facts.order])), others = fit.filter((cell) => cell !== first);
     const alike = others.filter((cell) => goal === "headline_ms" ? first.same.includes(cell.cell) : cell[goal] === first[goal]);
     const winner = found.get(first.cell) || { cell: first, goals: [], tied: [] };
     winner.goals.push(goal === speed || !alike.length ? word
       : word + (alike.length === others.length ? " (all alike)" : " (" + alike.length + " more alike)"));
-    if (goal === speed) Object.assign(winner, { tied: alike, second: others.length ? others.reduce(ahead([goal, ...speeds])) : null });
+    if (goal === speed) Object.assign(winner, { tied: alike, second: others.length ? others.reduce(ahead([goal, ...facts.order])) : null });
     found.set(first.cell, winner);
   }
   return [...found.values()];

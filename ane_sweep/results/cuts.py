@@ -66,7 +66,7 @@ def _cost(entry: Placement, latency: Latency | None, count: int) -> str:
 
 
 def _list_gains(record: Record, entry: Placement, uncut: Placement | None) -> tuple[list[str], list[str]]:
-    """Return (gains in ops and size, facts beside them)."""
+    """Return (gains in ops and size, other facts)."""
     assert entry.chip is not None
     gains, facts = [], []
     moved = entry.ops.ane - uncut.ops.ane if uncut else 0

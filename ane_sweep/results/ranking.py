@@ -24,6 +24,7 @@ from ane_sweep.results.headline import HEADLINE, answers_by_timing, headline, he
 from ane_sweep.stats.student import FEWEST
 
 SPEEDS = (HEADLINE, next(iter(RANKED_UNTIMED)))  # the goals that stand for speed, one of which a work has
+ORDER = (*SPEEDS, "psnr_db", "package_bytes")  # decides between cells that are equal in a goal, the first first
 SHOWN = 1_000  # cells of one page; a quarter of them, at most, for cells that are not ok
 
 
@@ -169,14 +170,14 @@ def choose_best(
     """Return (position of the best cell, positions of the cells tied with it), or (None, []) if no cell keeps to the limits.
 
     goal    a metric of the report; among cells that are equal in it, the fastest wins, then the most accurate, then the
-            smallest. latencies tie if they are not told apart (`are_told_apart`), other figures, which have no noise, if equal
+            smallest. latencies tie if they do not differ (`are_told_apart`), other figures, which have no noise, if equal
     limits  metric -> bound in shown units (a maximum for latency, a minimum for PSNR); `ane`: minimum percent of ops. A
             cell without the figure breaks the limit
     """
     fit = _candidates(records, limits, cells)
     if not fit:
         return None, []
-    gains = {n: _gains(records[n], (goal, *SPEEDS, "psnr_db", "package_bytes")) for n in fit}
+    gains = {n: _gains(records[n], (goal, *ORDER)) for n in fit}
     first = max(fit, key=gains.__getitem__)
     if goal == HEADLINE:
         return first, [n for n in fit if n != first and not are_told_apart(records[first], records[n])]
@@ -203,7 +204,7 @@ def _fits(record: Record, limits: dict[str, float]) -> bool:
 
 
 def find_ties(records: Sequence[Record], cells: Iterable[int] | None = None) -> dict[int, list[int]]:
-    """Return, for each ranked cell, the cells whose latency is not told apart from its own.
+    """Return, for each ranked cell, the cells whose latency does not differ (`are_told_apart`).
 
     Each cell is compared with its neighbours in order of latency until twelve in a row differ: cells further away
     differ too.

@@ -16,10 +16,9 @@ def counted():
 
 
 def test_the_kept_counts_and_ratios_are_what_the_pairs_say(counted):
-    kept = ordering.counted()
-    fresh = json.loads(json.dumps(pairs.rules(counted)))
-    assert {kind: kept[kind] for kind in get_args(ordering.Difference)} == fresh
-    assert kept["no_order"] == pairs.NO_ORDER
+    kept = json.loads(ordering.FILE.read_text(encoding="utf-8"))
+    assert kept["rules"] == json.loads(json.dumps(pairs.rules(counted))) and kept["no_order"] == pairs.NO_ORDER
+    assert set(kept["rules"]) == set(get_args(ordering.Difference))
 
 
 def test_sure_is_right_in_19_of_20_held_out_pairs_and_likely_in_3_of_4(counted):

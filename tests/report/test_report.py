@@ -19,9 +19,10 @@ from ane_sweep.bridge import metrics
 from ane_sweep.bridge.figures import Look, Metric, Timing
 from ane_sweep.bridge.record import Record, StageStatus, Status, read_records, write_records
 from ane_sweep.bridge.settings import TrackingSettings
-from ane_sweep.placement import chips
+from ane_sweep.placement import chips, sources
 from ane_sweep.placement import choice as unit_choice
 from ane_sweep.placement.types import Gate, Ops, Part, Shares
+from ane_sweep.report import blocks as parts
 from ane_sweep.report import document, drift, estimates, figures, first, page, picture, screen, table, views
 from ane_sweep.results import headline, ranking
 
@@ -92,10 +93,12 @@ def test_every_section_of_a_sweep_is_there(thirty):
 
 
 def test_the_page_asks_for_nothing(thirty):
-    """No address anywhere but names of namespaces, and a policy that forbids fetching."""
+    """No address anywhere but names of namespaces and links to the sources of estimates, and a policy that forbids fetching."""
     text = thirty[1]
     assert "default-src 'none'" in text
-    addresses = set(re.findall(r"https?://[\w./-]+", text))
+    linked = set(re.findall(r'<a href="(https://[^"]+)" rel="noreferrer">', text))
+    assert linked == set(sources.list_sources(chips.published()["m1"]).values())
+    addresses = set(re.findall(r"https?://[\w./-]+", text)) - linked
     assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
     parsed = Page(text)
     assert not [tag for tag, _ in parsed.tags if tag in ("link", "img", "iframe", "object")]
@@ -391,7 +394,7 @@ def test_estimates_have_their_band_and_say_that_nothing_was_measured(thirty):
     text = table.estimate_text(record, "m1")
     assert text == f"{at:.3g} ({record.value('latency_low_ms', 'estimated', 'm1'):.2g} to {2.0 * at / 0.7:.2g})"
     marked = page.as_markdown(sweep)
-    assert text in marked and "m1 ms (estimated: low to high)" in marked and "nothing of it was measured" in marked
+    assert text in marked and "m1 ms (estimated: low to high)" in marked and "nothing was measured" in marked
     assert "ANE cost % (predicted)" in marked
     record.metrics = [metric for metric in record.metrics if metric.kind != "estimated"]
     assert table.estimate_text(record, "m1") == "-"
@@ -406,10 +409,32 @@ def test_a_cell_without_an_estimate_says_why_above_the_table_and_in_the_report()
             object.__setattr__(entry, "not_estimated", f"{entry.chip}: of CPUs only two have figures")
             object.__setattr__(entry, "choice", "the GPU is slower")
     (line,) = table.list_not_estimated(records)
-    assert line.startswith("not estimated for m1") and line.endswith("2 of 4 cells: of CPUs only two have figures")
+    assert line.startswith("not estimated for M1") and line.endswith("2 of 4 cells: of CPUs only two have figures")
     assert line in table.list_head_lines(records)
     section = estimates.section(views.Cells(records))
-    assert line in section.blocks[1].items and "all units: the GPU is slower" in section.blocks[1].items
+    assert section.blocks[1].items == [line, "all units: the GPU is slower"]
+
+
+def test_the_page_says_how_far_to_trust_an_estimate_and_links_what_it_rests_on():
+    records = constructed.records(4, bad=False, seed=7)
+    blocks = estimates.section(views.Cells(records)).blocks
+    first, second = (block.text for block in blocks if isinstance(block, parts.Para))
+    assert "Of 197 published latencies" in first and "nine in ten were 0.62 to 1.9 times the estimate" in first
+    assert "sure from 1.5 times on (491 of 491 " in second and "likely from 1.1 (78 of 85)" in second
+    basis = blocks[-1]
+    assert basis.fold.startswith("how the estimates came about") and basis.items == ["m1: constructed"]
+    assert basis.links == [sources.list_sources(chips.published()["m1"])]
+    records[3].metrics = [replace(m, source="m1: other") if m.kind == "estimated" else m for m in records[3].metrics]
+    again = estimates.section(views.Cells(records)).blocks[-1]
+    assert again.items == ["m1: constructed (this of most cells; 1 more in records.jsonl)"]
+    assert "; ANEMLL: https://github.com/Anemll/anemll-bench" in parts.markdown(again)
+
+
+def test_every_source_of_a_chip_and_every_published_table_has_an_address():
+    named = {name for chip in chips.published().values() for name in chip.sources}
+    tables = {name for names in sources._tables().values() for name in names}
+    assert [name for name in named | tables if not sources._address(name).startswith("https://")] == []
+    assert sources._address("HERE") == "" and len(tables) > 30
 
 
 def test_that_the_choice_against_the_gpu_is_unknown_is_said_once_for_all_chips():

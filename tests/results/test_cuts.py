@@ -36,8 +36,8 @@ def test_a_cut_of_minilm_says_what_it_costs_and_that_it_gains_nothing():
     one, two = cuts.explain_cuts([cell(1, 1.23, 392), cell(2, 2.83, 392, handed=1.6)])
     assert one is None
     assert two == (
-        "2 chunks: hand-overs cost an estimated 1.60 of 2.83 ms on m4; the cut is predicted to gain nothing; the largest program has 23.4 MB of "
-        "45 MB weights, and one program may have 2.15 GB; in one piece it is estimated at 1.23 ms."
+        "2 chunks: hand-overs cost an estimated 1.60 of 2.83 ms on m4; the cut is predicted to gain nothing; the largest program "
+        "has 23.4 MB of 45 MB weights, and one program may have 2.15 GB; in one piece it is estimated at 1.23 ms."
     )
 
 

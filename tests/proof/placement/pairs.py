@@ -173,6 +173,6 @@ def left_out() -> dict[str, tuple[int, int]]:
 
 def write() -> None:
     """Write data/ordering.json anew."""
-    content = {"source": "counted by tests/proof/placement/pairs.py", "no_order": NO_ORDER} | rules(pairs())
+    content = {"source": "counted by tests/proof/placement/pairs.py", "no_order": NO_ORDER, "rules": rules(pairs())}
     ordering.FILE.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     ordering.counted.cache_clear()
