@@ -41,7 +41,7 @@ class Grid:
 
     cells   numbers of the cells that the rows show, for filters and plots
     fold    the words to click on to open it; None: it is open
-    tones   a status per row, for the colour of its last column
+    tones   a status per row, for the colour of its column `status`
     doubts  numbers of the warnings for each row, shown in that column
     """
 
@@ -51,6 +51,7 @@ class Grid:
     cells: list[int] | None = None
     fold: str | None = None
     tones: list[str] = field(default_factory=list)
+    status: int = -1
     doubts: list[list[int]] = field(default_factory=list)
 
 

@@ -91,15 +91,17 @@ def head(sweep: Sweep) -> first.Head:
 def _cells(sweep: Sweep, doubts: list[Doubt]) -> Section:
     """Return the table of cells, each row with the numbers of its own warnings; warnings about all cells come before it."""
     records, every = sweep.shown.records, len(sweep.records)
-    parts = table.list_columns(records)
-    parts[-1:-1] = first.list_other_estimates(records)
+    *parts, last = table.list_columns(records)
+    minor = [part for part in parts if part.drop_order == table.LOADED]  # behind the status, which a narrow page shows
+    parts = [*(part for part in parts if part not in minor), last, *first.list_other_estimates(records), *minor]
     status = [f"{r.status.value}: {r.reason}" if r.reason else r.status.value for r in records]
-    rows = [list(row) for row in zip(*(part.cells for part in parts[:-1]), status)]
+    last.cells = status
+    rows = [list(row) for row in zip(*(part.cells for part in parts))]
     several = len(sweep.records) > 1
     everywhere = [doubt for doubt in about_all(doubts, sweep.records) if doubt.doubts_figures and several]
     own = {k: set(d.cells) for k, d in enumerate(doubts, 1) if d.doubts_figures and d not in everywhere}
     grid = Grid([part.head for part in parts], rows, [part.numeric for part in parts], list(range(len(rows))))
-    grid.tones = [record.status.value for record in records]
+    grid.tones, grid.status = [record.status.value for record in records], parts.index(last)
     grid.doubts = [[k for k, cells in own.items() if n in cells] for n in sweep.places]
     note = (
         f"{len(records):,} of {every:,} cells: those that no other beats, some of each kind of trouble, and the fastest. Tables, plots "

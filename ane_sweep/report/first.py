@@ -65,13 +65,9 @@ def section(cells: views.Cells, records: Sequence[Record], runs: str) -> Section
     which the page's script recomputes at each limit.
     """
     works, said = ranking.group_by_work(cells.records), answer(records, runs)
-    made: list[Block] = [
-        Widget(
-            "answer",
-            [(line, line.removeprefix(FETCH) if line.startswith(FETCH) else "") for line in said],
-            "\n\n".join(said),
-        )
-    ]
+    command = "".join(line.removeprefix(FETCH) for line in said if line.startswith(FETCH))
+    more = [line for line in said[1:] if not line.startswith(FETCH)]
+    made: list[Block] = [Widget("answer", [(said[0], more, command, len(works) > 1)], "\n\n".join(said))]
     if sum(map(len, works)) > 1:
         heads = [column.head for column in _columns(cells.records)]
         made += [limits(cells), Best(heads, rows(cells, works)), _pictures(cells, works), _reading(cells.records)]

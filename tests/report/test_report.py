@@ -400,9 +400,9 @@ def test_estimates_have_their_band_and_say_that_nothing_was_measured(thirty):
     assert table.estimate_text(record, "m1") == "-"
 
 
-def test_a_cell_without_an_estimate_says_why_above_the_table_and_in_the_report():
+def test_a_cell_without_an_estimate_says_why_below_the_table_and_in_the_report():
     records = constructed.records(4, bad=False, seed=7)
-    bare = [table.list_not_estimated(records), table.list_head_lines(records)]
+    bare = [table.list_not_estimated(records), table.list_notes(records, "outputs/runs", ["m1"])]
     assert bare[0] == [] and not any("not estimated" in line for line in bare[1])
     for record in records[:2]:
         for entry in record.placed("predicted"):
@@ -410,7 +410,7 @@ def test_a_cell_without_an_estimate_says_why_above_the_table_and_in_the_report()
             object.__setattr__(entry, "choice", "the GPU is slower")
     (line,) = table.list_not_estimated(records)
     assert line.startswith("not estimated for M1") and line.endswith("2 of 4 cells: of CPUs only two have figures")
-    assert line in table.list_head_lines(records)
+    assert line in table.list_notes(records, "outputs/runs", ["m1"])
     section = estimates.section(views.Cells(records))
     assert section.blocks[1].items == [line, "all units: the GPU is slower"]
 
