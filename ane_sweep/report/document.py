@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 from ane_sweep import outward
 from ane_sweep.bridge import disk, metrics
-from ane_sweep.bridge.record import Record, Status, map_record_texts, read_records
+from ane_sweep.bridge.record import Realised, Record, Status, map_record_texts, read_records
 from ane_sweep.bridge.task import DRAWN
 from ane_sweep.report import (
     beside,
@@ -161,13 +162,13 @@ def _host_times(cells: views.Cells) -> Section | None:
 
 def _keep_timings(cells: views.Cells, chosen: Sequence[int]) -> views.Cells:
     """Return all cells, of which only the chosen ones have what was measured while they ran."""
-    without = ("costs", "planned_costs")
-    bare = [
-        replace(record, timings=[], realised={k: v for k, v in record.realised.items() if k not in without})
-        for record in cells.records
-    ]
     kept = set(chosen)
-    return views.Cells([record if n in kept else bare[n] for n, record in enumerate(cells.records)])
+    return views.Cells([r if n in kept else _drop_timings(r) for n, r in enumerate(cells.records)])
+
+
+def _drop_timings(record: Record) -> Record:
+    kept = {name: value for name, value in record.realised.items() if name not in ("costs", "planned_costs")}
+    return replace(record, timings=[], realised=cast(Realised, kept))
 
 
 def _ladder(cells: views.Cells, chosen: Sequence[int]) -> list[Block]:
