@@ -10,8 +10,8 @@ from typing import cast
 
 from ane_sweep import outward
 from ane_sweep.bridge import disk, metrics
-from ane_sweep.bridge.record import Realised, Record, Status, map_record_texts, read_records
-from ane_sweep.bridge.task import DRAWN
+from ane_sweep.bridge.record import Record, Status, map_record_texts, read_records
+from ane_sweep.bridge.task import DRAWN, Realised
 from ane_sweep.report import (
     beside,
     drift,
