@@ -14,6 +14,7 @@ from ane_sweep.bridge.record import Record, Status, map_record_texts, read_recor
 from ane_sweep.bridge.task import DRAWN, Realised
 from ane_sweep.report import (
     beside,
+    columns,
     drift,
     estimates,
     first,
@@ -93,7 +94,9 @@ def _cells(sweep: Sweep, doubts: list[Doubt]) -> Section:
     """Return the table of cells, each row with the numbers of its own warnings; warnings about all cells come before it."""
     records, every = sweep.shown.records, len(sweep.records)
     *parts, last = table.list_columns(records)
-    minor = [part for part in parts if part.drop_order == table.LOADED]  # behind the status, which a narrow page shows
+    minor = [
+        part for part in parts if part.drop_order == columns.LOADED
+    ]  # behind the status, which a narrow page shows
     parts = [*(part for part in parts if part not in minor), last, *first.list_other_estimates(records), *minor]
     status = [f"{r.status.value}: {r.reason}" if r.reason else r.status.value for r in records]
     last.cells = status
