@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from ane_sweep.bridge import record
+from ane_sweep.results.answer import answer
 from tests.bench import Row, _kept, ane_sweep
 
 SWEEP = ["-m", "model=minilm", "variant=original,split_einsum", "chunks=1,2"]
@@ -16,11 +17,13 @@ README = Path(__file__).parents[2] / "README.md"
 PICTURE = README.parent / "ane_sweep" / "docs" / "report.png"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _HEADS = "| model | variant | chunks | M4, estimated ms | ANE ops % (predicted) | PSNR dB | MB |\n"
-_TABLE = re.compile(re.escape(_HEADS) + r"(?:\|.*\n)+")
+_TABLE = re.compile(re.escape(_HEADS) + r"(?:\|.*\n)+(?:\n> .*\n)?")
+ANSWER = "answer"
 
 
 def run() -> list[Row]:
-    return [Row(what(one), figures(one)) for one in swept(SWEEP)]
+    records = swept(SWEEP)
+    return [*(Row(what(one), figures(one)) for one in records), Row(ANSWER, answer(records)[0])]
 
 
 def keep(rows: list[Row]) -> Path:
@@ -66,9 +69,12 @@ def figures(one: record.Record) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    """Return README's table of the rows, as Markdown."""
+    """Return README's table of the rows and the sweep's answer, as Markdown."""
     lines = [_HEADS, "| --- | --- | ---: | ---: | ---: | ---: | ---: |\n"]
     for row in rows:
+        if row.what == ANSWER:
+            lines.append(f"\n> {row.ours}\n")
+            continue
         estimate, share, psnr, size = row.ours.split("; ")
         cell = row.what.replace("chunks=", "").split()
         shown = [estimate.removeprefix("M4: ").replace(" ms", ""), *(text.split()[0] for text in (share, psnr, size))]
