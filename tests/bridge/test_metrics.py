@@ -34,7 +34,7 @@ def test_the_table_and_the_terminal_show_a_new_metric(sparkling):
 def test_the_report_shows_a_new_metric_and_takes_limits_on_it(sparkling):
     assert "sparkle lm" in [column.head for column in first._columns(sparkling)]
     facts = first.facts(views.Cells(sparkling))
-    assert facts["figures"]["sparkle"] == ["sparkle", "lm", 1]
+    assert facts["signs"]["sparkle"] == 1
     assert [cell["sparkle"] for cell in facts["choice"]] == [1.5, 2.5, 3.5][: len(facts["choice"])]
     assert 'data-limit="sparkle"' in page.as_html(document.Sweep(sparkling))
 

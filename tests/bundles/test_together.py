@@ -66,7 +66,7 @@ def test_markdown_and_json_hold_the_same(files, capsys):
 
 def test_one_report_marks_the_machines_and_ranks_within_each(files, tmp_path, capsys):
     sweep, sections = together.report(together.together(tmp_path, files))
-    assert [section.title for section in sections][:2] == ["Machines", "Best cells"]
+    assert [section.title for section in sections][:2] == ["Machines", "Which cell to ship"]
     assert sweep.cells.shade == "host" and sweep.cells.shades == ["Apple M1", "Apple M2"]
     (best,) = (block for block in sections[1].blocks if hasattr(block, "several"))
     assert {row.work_name for row in best.rows} == {"Apple M1", "Apple M2"}, "no cell wins over another machine's"

@@ -60,8 +60,8 @@ def test_the_planner_finds_one_of_each_and_imports_none_of_it(site):
     )
     done = command(site, "plan", "-m", *CELL, "runtime=reference,torch_one_thread", code=code)
     assert done.returncode == 0 and "2 cells over runtime" in done.stdout, done.stdout + done.stderr
-    shown = command(site, "help", "keys").stdout
-    assert "perceptron-tiny" in shown and "p6_groups_of_8" in shown
+    shown = [command(site, "help", key).stdout for key in ("model", "precision")]
+    assert "perceptron-tiny" in shown[0] and "p6_groups_of_8" in shown[1]
 
 
 def test_what_is_declared_is_known_by_its_kind(site):

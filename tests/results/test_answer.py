@@ -67,14 +67,20 @@ def test_the_first_sentence_names_the_cell_the_figure_and_the_runner_up():
 @pytest.mark.parametrize(
     ("ms", "words"),
     [
-        (2.0, "2 times as fast as precision=p6 (2 ms): sure."),
-        (1.5, "1.5 times as fast as precision=p6 (1.5 ms): likely."),
-        (1.0, "not told apart from precision=p6 (1 ms)."),
+        (2.0, "2 times as fast as variant=original (2 ms): sure."),
+        (1.3, "1.3 times as fast as variant=original (1.3 ms): likely."),
+        (1.0, "not told apart from variant=original (1 ms)."),
     ],
 )
 def test_how_sure_is_said_with_the_words_of_the_rule(ms, words):
-    (first, *_) = answer([cell(1.0, precision="fp16", psnr=80.0), cell(ms, precision="p6", psnr=79.5)])
-    assert first.startswith("Ship minilm precision=fp16 on M4") and first.endswith(words)
+    (first, *_) = answer([cell(1.0, variant="split_einsum", psnr=80.0), cell(ms, variant="original", psnr=79.5)])
+    assert first.startswith("Ship minilm variant=split_einsum on M4") and first.endswith(words)
+
+
+def test_fewer_bits_alone_are_never_sure_to_be_faster():
+    for ms, words in ((1.5, "not told apart from precision=fp16 (1.5 ms)."), (9.0, "(9 ms): likely.")):
+        (first, *_) = answer([cell(ms, precision="fp16"), cell(1.0, precision="p6")])
+        assert first.startswith("Ship minilm precision=p6 on M4") and first.endswith(words)
 
 
 def test_what_the_cell_gives_up_is_named_with_the_cell_that_has_it():
