@@ -11,6 +11,7 @@ from typing import cast
 from ane_sweep import outward
 from ane_sweep.bridge import disk, metrics
 from ane_sweep.bridge.record import Record, Status, map_record_texts, read_records
+from ane_sweep.bridge.runtimes import traits
 from ane_sweep.bridge.task import DRAWN, Realised
 from ane_sweep.report import (
     beside,
@@ -33,6 +34,7 @@ from ane_sweep.results import ranking, search_log
 from ane_sweep.results.headline import answers_by_timing, is_check, is_timed, name_chip
 from ane_sweep.terminal import format_path
 
+COST = "ANE cost %: a share of the planner's prices, no share of the time."
 SEGMENTS = "A segment is a run of ops on one unit; a transition is a change of unit, at which data is handed over."
 
 
@@ -76,13 +78,22 @@ def sections(sweep: Sweep) -> list[Section]:
     doubts = with_cells(sweep.records, sweep.runs)
     made = [
         first.section(sweep.shown, sweep.records, sweep.runs), _cells(sweep, doubts), _failures(sweep.cells),
-        Section("Doubts", [Points([doubt.text for doubt in doubts], numbered=True)]) if doubts else None,
+        _points("Doubts", [doubt.text for doubt in doubts if _is_doubt(doubt)], numbered=True),
         _axes(sweep.shown), search_section.section(sweep.search, sweep.records),
         off_ane.section(sweep.cells), _placement(sweep.shown), tips.section(sweep.records), _accuracy(sweep),
         _inside(sweep.shown), estimates.section(sweep.shown), beside.section(sweep.cells), _host_times(sweep.shown),
+        _points("Notes", [doubt.text for doubt in doubts if not _is_doubt(doubt)]),
         machines.section(sweep.records, sweep.info), _provenance(sweep),
     ]  # fmt: skip
     return [section for section in made if section is not None]
+
+
+def _is_doubt(doubt: Doubt) -> bool:
+    return doubt.doubts_figures or doubt.meaning
+
+
+def _points(title: str, items: list[str], numbered: bool = False) -> Section | None:
+    return Section(title, [Points(items, numbered)]) if items else None
 
 
 def head(sweep: Sweep) -> first.Head:
@@ -101,7 +112,7 @@ def _cells(sweep: Sweep, doubts: list[Doubt]) -> Section:
     status = [f"{r.status.value}: {r.reason}" if r.reason else r.status.value for r in records]
     last.cells = status
     rows = [list(row) for row in zip(*(part.cells for part in parts))]
-    several = len(sweep.records) > 1
+    several = len(sweep.records) > 1 and any(r.status is Status.OK for r in sweep.records)
     everywhere = [doubt for doubt in about_all(doubts, sweep.records) if doubt.doubts_figures and several]
     own = {k: set(d.cells) for k, d in enumerate(doubts, 1) if d.doubts_figures and d not in everywhere}
     grid = Grid([part.head for part in parts], rows, [part.numeric for part in parts], list(range(len(rows))))
@@ -112,8 +123,10 @@ def _cells(sweep: Sweep, doubts: list[Doubt]) -> Section:
         "and limits are of these; counts, failures and doubts of all. All cells: records.jsonl beside this page, or "
         "ane-sweep report RUN --json."
     )
-    below = [Para(f"Of every cell: {d.text}") for d in everywhere if not d.meaning]  # the others stand in the head
-    return Section("Cells", [*([Para(note)] if len(records) < every else []), grid, *below], kind="cells")
+    below = [k for k, d in enumerate(doubts, 1) if d in everywhere and not d.meaning]  # the others stand in the head
+    said = [Para(f"Of every cell: doubt{'s' * (len(below) > 1)} {', '.join(map(str, below))}.")] if below else []
+    said += [Para(COST)] if any(part.head.startswith("ANE cost %") for part in parts) else []
+    return Section("Cells", [*([Para(note)] if len(records) < every else []), grid, *said], kind="cells")
 
 
 def _axes(cells: views.Cells) -> Section | None:
@@ -142,25 +155,34 @@ def _placement(cells: views.Cells) -> Section | None:
 
 def _inside(cells: views.Cells) -> Section | None:
     """Return the details of each cell, with measured ones only where a timing is the cell's headline."""
-    answering = [n for n, record in enumerate(cells.records) if answers_by_timing(record)]
+    answering = [n for n, r in enumerate(cells.records) if answers_by_timing(r) and not _ran_on_cpu(r)]
     found = inside.section(_keep_timings(cells, answering))
     made = [*(found.blocks if found else ()), *_ladder(cells, answering)]
     return Section("Inside a cell", made) if made else None
 
 
 def _host_times(cells: views.Cells) -> Section | None:
-    """Return the times of this host's CPU that were asked for though they do not answer; None if there are none."""
-    asked = [n for n, r in enumerate(cells.records) if is_timed(r) and not answers_by_timing(r) and not is_check(r)]
+    """Return the times of this host's CPU that were asked for; None if there are none."""
+    timed = ((n, r) for n, r in enumerate(cells.records) if is_timed(r) and not is_check(r))
+    asked = [n for n, record in timed if _ran_on_cpu(record) or not answers_by_timing(record)]
     if not asked:
         return None
     rows = [
-        [cells.names[n], str(cells.records[n].realised.get("runtime")), table.measured_text(cells.records[n])]
-        for n in asked
+        [name, str(record.realised.get("runtime")), table.measured_text(record), _processes(record)]
+        for name, record in ((cells.names[n], cells.records[n]) for n in asked)
     ]
     kept = _keep_timings(cells, asked)
     found = inside.section(views.Cells([replace(record, placement=[]) for record in kept.records]))
-    grid = Grid(["cell", "runtime", "ms, median ± IQR"], rows, [False, False, True])
+    grid = Grid(["cell", "runtime", "ms, median ± IQR", "median ms of each process"], rows, [False, False, True, False])
     return Section("Times on this host", [grid, *(found.blocks if found else ()), *_ladder(cells, asked)])
+
+
+def _ran_on_cpu(record: Record) -> bool:
+    return traits(str(record.realised.get("runtime"))).hardware == "CPU"
+
+
+def _processes(record: Record) -> str:
+    return ", ".join(figure_text(timing.median_ms) for timing in record.timings) or "-"
 
 
 def _keep_timings(cells: views.Cells, chosen: Sequence[int]) -> views.Cells:

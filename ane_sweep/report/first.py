@@ -21,7 +21,7 @@ from ane_sweep.results.headline import HEADLINE, headline, headline_ms, name_chi
 PICTURES = 12  # of the works with the most cells; the table has all
 TIES = 4
 ADVICE = 2
-OTHERS = 2  # chips beside the one that the user ships for; the table of cells has all
+CHIPS = 3  # with estimates; the table of cells has all
 PAIRS = 4_000  # of cells whose order the page's script can call sure or likely
 
 
@@ -99,7 +99,7 @@ def note(cells: views.Cells, work: list[int], winner: ranking.Winner, limit: dic
     """Return the warnings about a winner: its status; of the first in speed also the cells that tie with it, or how sure
     its lead on the runner-up is.
     """
-    texts = [views.doubt(cells.records[winner.cell])]
+    texts = [_doubt_of_all(cells.records) or views.doubt(cells.records[winner.cell])]
     names = [views.within(cells, work, n) for n in winner.tied[:TIES]]
     if winner.tied:
         more = f" and {len(winner.tied) - TIES} more" if len(winner.tied) > TIES else ""
@@ -107,6 +107,13 @@ def note(cells: views.Cells, work: list[int], winner: ranking.Winner, limit: dic
     elif next(iter(ranking.choose_goals(cells.records, work).values())) in winner.goals:
         texts.append(_name_second(cells, work, winner.cell, limit))
     return ". ".join(filter(None, texts))
+
+
+def _doubt_of_all(records: list[Record]) -> str:
+    """Return what stands for a doubt that several cells have in common and none is without: the table names its number."""
+    ranked = [records[n] for n in ranking.select_ranked(records)]
+    alike = len(ranked) > 1 and len({views.doubt(record) for record in ranked}) == 1
+    return "in doubt, as every cell" if alike and not ranking.is_sound(ranked[0]) else ""
 
 
 def _name_second(cells: views.Cells, work: list[int], first: int, limit: dict[str, float]) -> str:
@@ -137,9 +144,11 @@ def _columns(records: list[Record]) -> list[Column]:
     the estimates for some other chips.
     """
     specs = sorted(metrics.shown_in("report"), key=lambda spec: spec.name not in RANKED)
-    found = [*table.latency_columns(records), *table.share_columns(records)]
+    latencies = table.latency_columns(records)
+    others = max(0, CHIPS - sum(column.head.endswith("(est.)") for column in latencies))
+    found = [*latencies, *table.share_columns(records)]
     found += table.metric_columns(records, [spec for spec in specs if spec.name != HEADLINE])
-    return [*found, *list_other_estimates(records)[:OTHERS]]
+    return [*found, *list_other_estimates(records)[:others]]
 
 
 def list_other_estimates(records: list[Record]) -> list[Column]:
@@ -198,7 +207,10 @@ def _reading(records: list[Record]) -> Widget:
     kinds = dict.fromkeys(_explain_bars(records[n]) for work in works for n in work)
     texts = [*filter(None, kinds), "larger circle: larger package", f"dark ring: no sound cell beats it {beaten}"]
     texts += ["dashed: in doubt"] if not all(ranking.is_sound(records[n]) for work in works for n in work) else []
-    return Widget("reading", [(f"In the plot, {'; '.join(texts)}.{f' Latencies: {untested}.' if untested else ''}",)])
+    rows = f"{len(works)} groups of cells above: scroll for all, click a row for its plot. " if len(works) > 1 else ""
+    return Widget(
+        "reading", [(f"{rows}In the plot, {'; '.join(texts)}.{f' Latencies: {untested}.' if untested else ''}",)]
+    )
 
 
 def _explain_bars(record: Record) -> str:
@@ -236,6 +248,7 @@ def facts(cells: views.Cells) -> dict[str, object]:
             for name in [*(spec.name for spec in ranking.list_limit_metrics(records)), *ranking.ORDER]
         },
         "ties": TIES,
+        "doubt": _doubt_of_all(records),
     }
 
 

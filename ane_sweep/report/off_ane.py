@@ -3,16 +3,22 @@
 Cells that have a reason in common share its row, whatever the chip.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ane_sweep.placement.types import Kind, Placement, Reason
 from ane_sweep.report.blocks import Block, Grid, Para, Points, Section
 from ane_sweep.report.views import Cells, group_names
-from ane_sweep.results.headline import name_chip
+from ane_sweep.results.headline import name_chip, shipped_chip
 
 ROWS = 40  # of the table, the most costly first
 HEADS = ["why they stay off the ANE", "ops", "planner cost %", "which ops", "cells", "source"]
+_BEHIND = re.compile(
+    r"(.*) \((\d+ ops?: .*|saves .*)\)", re.DOTALL
+)  # an advice's end; its words differ from cell to cell
+_SAVES_MS = re.compile(r"saves [^;]* ms")
+_SAVING, _SAVED = re.compile(r"(?:^|; )saves "), re.compile(r"saves about (\S+) of")
 NOTE = (
     "planner cost %: share of what Core ML's planner prices the program at when it chooses units. It is no share of the time: a "
     "lookup is priced at its whole table. A range is that of the cells and chips named."
@@ -77,22 +83,53 @@ def _range(texts: Iterable[str]) -> str:
 
 
 def advice(cells: Cells) -> list[str]:
-    """Return each piece of advice once with its cells and chips; gates come first, as they concern the whole program."""
-    found: dict[tuple[int, str, str], tuple[Place, dict[str, None]]] = {}
+    """Return each piece of advice once with its cells and chips, and what it saves on the chip that the user ships for;
+    gates come first, as they concern the whole program.
+    """
+    found: dict[tuple[int, str, str], tuple[Place, dict[str, list[str]]]] = {}
     for n, record in enumerate(cells.records):
+        own = shipped_chip(record)
         for entry in record.placement:
             gates = [gate for part in entry.chunks for gate in part.gates or []]
-            pieces = [(0, f"{gate.advice} (gate {gate.gate}, {gate.effect}: {gate.reason}", "") for gate in gates]
-            for text in entry.advice or []:  # `do this (4 ops: cast)`: the ops differ from cell to cell
-                what, bracket, ops = text.rpartition(" (")
-                piece = (what + bracket, ops.removesuffix(")")) if bracket else (f"{text} (", "ops not named")
-                pieces.append((1, *piece))
-            for order, text, ops in pieces:
-                place, counts = found.setdefault((order, text, entry.kind), (Place(entry.kind), {}))
+            pieces = [(0, f"{gate.advice} (gate {gate.gate}, {gate.effect}: {gate.reason})", "") for gate in gates]
+            pieces += [(1, *_split(text)) for text in entry.advice or []]
+            for order, text, words in pieces:
+                place, said = found.setdefault((order, text, entry.kind), (Place(entry.kind), {}))
                 place.add(n, entry)
-                counts[ops] = None
-    made = []
-    for (_, text, _), (place, counts) in sorted(found.items(), key=lambda one: one[0][0]):
-        several = " or ".join(list(counts)[:2]) + (" ..." if len(counts) > 2 else "")
-        made.append(f"{text}{several}) [{place.text(cells)}]")
+                said.setdefault("" if entry.chip == own else entry.chip or "", []).append(words)
+    made, shipped = [], next(filter(None, map(shipped_chip, cells.records)), None)
+    for (_, text, _), (place, said) in sorted(found.items(), key=lambda one: one[0][0]):
+        words = _join(said.get("") or next(iter(said.values())))
+        if "" in said and len(place.chips) > 1 and _SAVES_MS.search(words):
+            words += f" on {name_chip(str(shipped))}"
+        made.append(f"{text}{f' ({words})' if words else ''} [{place.text(cells)}]")
     return made
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Return the advice, and the words in brackets behind it, which differ from cell to cell: `4 ops: cast; saves ...`."""
+    match = _BEHIND.fullmatch(text)
+    return (match[1], match[2]) if match else (text, "")
+
+
+def _join(several: Sequence[str]) -> str:
+    """Return the words of several cells as those of one, with a range for each figure that differs."""
+    counts, kinds, savings = list[str](), dict[str, None](), dict[str, None]()
+    for words in several:
+        ops, _, saving = words.rpartition("; ") if _SAVING.search(words) else (words, "", "")
+        number, _, kind = ops.partition(": ")
+        counts += [number.split(" ")[0]] if ops else []
+        kinds |= dict.fromkeys(kind.split(", ") if ops else [])
+        savings |= {saving: None} if saving else {}
+    ops = f"{_range(counts)} {'op' if set(counts) == {'1'} else 'ops'}: {', '.join(kinds)}" if counts else ""
+    return "; ".join(filter(None, [ops, _span(list(savings))]))
+
+
+def _span(savings: Sequence[str]) -> str:
+    """Return one saving as it stands, and several as a range."""
+    if len(savings) < 2:
+        return "".join(savings)
+    known = sorted((match[1] if (match := _SAVED.match(text)) else "0" for text in savings), key=float)
+    if known[0] == known[-1]:
+        return f"saves about {known[0]} ms"
+    return f"saves {'at most' if known[0] == '0' else f'about {known[0]} to'} {known[-1]} ms"

@@ -106,7 +106,7 @@ function note(winner) {
   const sure = winner.second && winner.cell.leads[winner.second.cell];
   const lead = names ? "tie with " + names + more + ": " + facts.works[winner.cell.work].tie
     : winner.second ? "before " + cells[winner.second.cell].short + (sure ? ": " + sure : "") : "";
-  return [cells[winner.cell.cell].doubt, lead].filter(Boolean).join(". ");
+  return [facts.doubt || cells[winner.cell.cell].doubt, lead].filter(Boolean).join(". ");
 }
 
 // One picture at a time, where there are several works: that of the row that was chosen.

@@ -6,7 +6,8 @@ import constructed
 import pytest
 
 from ane_sweep.bridge.figures import Metric, Timing
-from ane_sweep.report import document, first, page, views
+from ane_sweep.bridge.record import Status
+from ane_sweep.report import document, first, off_ane, page, views
 from ane_sweep.results import answer, ranking
 
 ASKED = {"latency": {"repeats": 4}}
@@ -67,7 +68,8 @@ def test_times_of_this_host_stand_last_where_they_were_asked_for_and_first_where
     found = titles(off_a_mac(12, **ASKED))
     assert found.index("Times on this host") > found.index("Estimated latency") and "Inside a cell" not in found
     named = off_a_mac(12, runtime="reference")
-    assert "Inside a cell" in titles(named) and "Times on this host" not in titles(named)
+    assert "Times on this host" in titles(named)
+    assert "Inside a cell" not in titles(named)
     assert "latency ms (measured)" in plots(document.sections(document.Sweep(named))[0])[0]
 
 
@@ -120,3 +122,39 @@ def test_the_colour_names_the_chips_whose_lowest_share_it_shows():
 def test_a_time_under_core_ml_stays_inside_a_cell():
     records = constructed.records(12, bad=False)
     assert "Inside a cell" in titles(records) and "Times on this host" not in titles(records)
+
+
+def test_advice_says_one_figure_of_the_chip_shipped_for_and_a_range_where_cells_differ():
+    ops = constructed.records(1)[0].placement[0].ops
+    records = off_a_mac(3)
+    for record, ms in zip(records, ("0.13 of 1.35", "0.12 of 1.21", "0.2 of 2")):
+        said = {
+            "m4": f"2 ops: cast; saves about {ms} ms",
+            "m1": "2 ops: cast",
+            "a17_pro": "2 ops: cast; saves about 9 of 18 ms",
+        }
+        record.placement = [
+            constructed.placement("predicted", chip, ops, advice=[f"cast it (outside) ({words})"])
+            for chip, words in said.items()
+        ]
+    one = off_ane.advice(views.Cells(records[:1]))
+    assert [text.partition(" [")[0] for text in one] == [
+        "cast it (outside) (2 ops: cast; saves about 0.13 of 1.35 ms on M4)"
+    ]
+    several = off_ane.advice(views.Cells(records))
+    assert [text.partition(" [")[0] for text in several] == [
+        "cast it (outside) (2 ops: cast; saves about 0.12 to 0.2 ms on M4)"
+    ]
+
+
+def test_what_all_cells_have_in_doubt_is_said_once_and_no_status_is_cut():
+    records = off_a_mac(3)
+    for record in records:
+        record.status, record.reason = Status.DEGRADED, "processes disagree"
+    sweep = document.Sweep(records)
+    (cells,) = (s for s in document.sections(sweep) if s.title == "Cells")
+    assert cells.blocks[0].doubts == [[1]] * 3 and not any("processes" in b.text for b in cells.blocks[1:])
+    assert 'title="processes disagree">degraded <a href="#doubt-1">' in page.as_html(sweep)
+    assert {row.note.partition(". ")[0] for row in first.rows(sweep.cells, ranking.group_by_work(sweep.records))} == {
+        "in doubt, as every cell"
+    }

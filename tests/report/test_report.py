@@ -469,7 +469,7 @@ def test_a_doubt_stands_beside_the_cells_that_it_is_about_and_once_where_it_is_a
     told = next(section for section in made if section.title == "Doubts").blocks[0]
     assert [text.partition(" (")[0] for text in told.items] == ["degraded, 1 cell", "of all", "of one"]
     assert table.blocks[0].doubts == [[], [1], [3], []]
-    assert [block.text for block in table.blocks[1:]] == ["Of every cell: of all (4 cells)."]
+    assert [block.text for block in table.blocks[1:]] == ["Of every cell: doubt 2.", document.COST]
 
 
 # Plots
