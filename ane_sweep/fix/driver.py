@@ -22,7 +22,7 @@ Excluded = set[tuple[str, str]]  # of (rewrite, place) that a proof refused
 
 
 @dataclass(frozen=True)
-class Change:
+class PlaceChange:
     """A place that a rewrite changed: the types of the ops removed and added, constants left out."""
 
     rewrite: str
@@ -33,7 +33,7 @@ class Change:
 
 
 @dataclass
-class Trial:
+class RewriteTrial:
     """One rewrite tried on a program: kept ("applied") or not ("refused"), with the reason; `unproven` says why places
     were not run.
     """
@@ -43,25 +43,25 @@ class Trial:
     reason: str
     before: Figures
     after: Figures
-    changes: list[Change] = field(default_factory=list)
+    changes: list[PlaceChange] = field(default_factory=list)
     worst: Proof | None = None
     unproven: str | None = None
 
 
 @dataclass
 class Report:
-    """The result for one package. `whole` tells the proof of the whole program; `written` is None if nothing changed."""
+    """The result for one package. `whole` tells the proof of the whole program; `written` stays empty if nothing changed."""
 
     path: Path
     chip: str
     before: Figures
     after: Figures
-    trials: list[Trial]
+    trials: list[RewriteTrial]
     whole: str
     written: Path | None = None
 
     @property
-    def applied(self) -> list[Trial]:
+    def applied(self) -> list[RewriteTrial]:
         return [trial for trial in self.trials if trial.status == "applied"]
 
     def to_dict(self) -> dict[str, object]:
@@ -99,7 +99,7 @@ def fix(path: Path, out: Path | None = None, chip: str = "m4", only: tuple[str, 
     return report
 
 
-def apply_rewrite(package: Package, name: str, scratch: Path) -> tuple[Package, list[Change], dict[str, str]]:
+def apply_rewrite(package: Package, name: str, scratch: Path) -> tuple[Package, list[PlaceChange], dict[str, str]]:
     """Apply one rewrite wherever it matches, whatever is predicted.
 
     Return the rewritten package (its new weights lie in `scratch`), the changes, and the places whose proof failed.
@@ -109,7 +109,7 @@ def apply_rewrite(package: Package, name: str, scratch: Path) -> tuple[Package, 
     return attempt.package, attempt.changes, failed
 
 
-def _prove_functions(before: Package, after: Package, trials: list[Trial]) -> str:
+def _prove_functions(before: Package, after: Package, trials: list[RewriteTrial]) -> str:
     """Prove every function of a package as a whole and return the result as text. Raises StageError if one fails."""
     is_exact = all(REWRITES[trial.rewrite].bound == 0.0 for trial in trials)
     for function in sorted(before.spec.mlProgram.functions):
@@ -130,7 +130,7 @@ class _Work:
     def __init__(self, package: Package, chip: Chip, scratch: Path):
         self.package, self.chip, self.scratch = output.copy_package(package), chip, scratch
         self.first = self.figures = figures.measure_figures(package, chip)
-        self.trials: list[Trial] = []
+        self.trials: list[RewriteTrial] = []
         self.excluded: Excluded = set()
         self.proofs: dict[tuple[str, str], Proof | str] = {}
 
@@ -157,7 +157,7 @@ class _Work:
             self.excluded |= {(name, place) for place in failed}
         if refused:
             reason = f"{len(refused)} places not proven equal, as {refused[0]}"
-            self.trials.append(Trial(name, "refused", reason, self.figures, self.figures))
+            self.trials.append(RewriteTrial(name, "refused", reason, self.figures, self.figures))
         if not attempt.changes:
             return False
         trial = attempt.judge()
@@ -172,7 +172,7 @@ class _Attempt:
 
     def __init__(self, work: _Work, name: str):
         self.work, self.name, self.package = work, name, work.package
-        self.changes: list[Change] = []
+        self.changes: list[PlaceChange] = []
         self.worst: Proof | None = None
         self.unproven: str | None = None
 
@@ -213,10 +213,10 @@ class _Attempt:
                 failed[place] = found.problem
             elif self.worst is None or found.fp16_after < self.worst.fp16_after:
                 self.worst = found
-            self.changes.append(Change(name, place, region.removed, region.added, not isinstance(found, str)))
+            self.changes.append(PlaceChange(name, place, region.removed, region.added, not isinstance(found, str)))
 
     def _prove(self, graph: Graph, name: str, region: proof.Region) -> Proof | str:
-        """Return the proof of a region, from memory if an equal one was proven, or the reason why there is none."""
+        """Return the proof of a region, from memory if an equal one was proven, or the reason why it cannot be run."""
         one, key = REWRITES[name], (name, proof.sign(region))
         if key not in self.work.proofs:
             try:
@@ -227,7 +227,7 @@ class _Attempt:
                 self.work.proofs[key] = found
         return self.work.proofs[key]
 
-    def judge(self) -> Trial:
+    def judge(self) -> RewriteTrial:
         """Return the trial: a placement rewrite must improve the prediction, an accuracy rewrite is proven to help."""
         before, after = self.work.figures, figures.measure_figures(self.package, self.work.chip)
         if REWRITES[self.name].kind == "accuracy":
@@ -235,7 +235,7 @@ class _Attempt:
         else:
             helps, reason = figures.find_gain(before, after)
         status = "applied" if helps else "refused"
-        return Trial(self.name, status, reason, before, after, self.changes, self.worst, self.unproven)
+        return RewriteTrial(self.name, status, reason, before, after, self.changes, self.worst, self.unproven)
 
     def _judge_accuracy(self, before: Figures, after: Figures) -> tuple[bool, str]:
         if self.worst is None:
