@@ -18,7 +18,7 @@ from ane_sweep.placement.chips import Chip
 
 _MOST_ROUNDS = 8  # through all rewrites; each but the last changed the program
 
-Excluded = set[tuple[str, str]]  # of (rewrite, place) that a proof refused
+Failures = dict[tuple[str, str], str]  # (rewrite, place): the problem of its proof
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def fix(path: Path, out: Path | None = None, chip: str = "m4", only: tuple[str, 
     return report
 
 
-def apply_rewrite(package: Package, name: str, scratch: Path) -> tuple[Package, list[PlaceChange], dict[str, str]]:
+def apply_rewrite(package: Package, name: str, scratch: Path) -> tuple[Package, list[PlaceChange], Failures]:
     """Apply one rewrite wherever it matches, whatever is predicted.
 
     Return the rewritten package (its new weights lie in `scratch`), the changes, and the places whose proof failed.
@@ -131,12 +131,18 @@ class _Work:
         self.package, self.chip, self.scratch = output.copy_package(package), chip, scratch
         self.first = self.figures = figures.measure_figures(package, chip)
         self.trials: list[RewriteTrial] = []
-        self.excluded: Excluded = set()
+        self.excluded: set[tuple[str, str]] = set()
         self.proofs: dict[tuple[str, str], Proof | str] = {}
+        self.graphs = self.open_graphs(self.package)
+
+    def open_graphs(self, package: Package) -> list[Graph]:
+        """Return every function of a package as a graph."""
+        names = sorted(package.spec.mlProgram.functions)
+        return [Graph(mil.view_program(package, name), self.scratch) for name in names]
 
     def try_all(self, names: list[str]) -> bool:
-        """Try every rewrite once in order; return True if one was kept. Refusals of earlier rounds are replaced."""
-        self.trials = [trial for trial in self.trials if trial.status == "applied"]
+        """Try every rewrite once in order; return True if one was kept. Judgements of earlier rounds are replaced."""
+        self.trials = [trial for trial in self.trials if trial.status == "applied" or not trial.changes]
         kept = False
         for name in names:
             one = REWRITES[name]
@@ -153,8 +159,8 @@ class _Work:
             failed = attempt.apply()
             if not failed:
                 break
-            refused += [f"{place}: {problem}" for place, problem in failed.items()]
-            self.excluded |= {(name, place) for place in failed}
+            refused += [f"{place}: {problem}" for (_, place), problem in failed.items()]
+            self.excluded |= set(failed)
         if refused:
             reason = f"{len(refused)} places not proven equal, as {refused[0]}"
             self.trials.append(RewriteTrial(name, "refused", reason, self.figures, self.figures))
@@ -164,6 +170,7 @@ class _Work:
         self.trials.append(trial)
         if trial.status == "applied":
             self.package, self.figures = attempt.package, trial.after
+            self.graphs = self.open_graphs(self.package)
         return trial.status == "applied"
 
 
@@ -176,24 +183,23 @@ class _Attempt:
         self.worst: Proof | None = None
         self.unproven: str | None = None
 
-    def apply(self) -> dict[str, str]:
+    def apply(self) -> Failures:
         """Apply the rewrites to all functions. Return the places whose proof failed, with the problem."""
-        if not any(self._list_sites(Graph(view, self.work.scratch), self.name) for view in _view(self.work.package)):
+        if not any(self._list_sites(graph, self.name) for graph in self.work.graphs):
             return {}
         self.package = output.copy_package(self.work.package)
-        failed: dict[str, str] = {}
-        for view in _view(self.package):
-            graph = Graph(view, self.work.scratch)
+        failed: Failures = {}
+        for graph in self.work.open_graphs(self.package):
             for name in (self.name, *REWRITES[self.name].then):
                 self._apply_to(graph, name, failed)
-            view.block.CopyFrom(graph.write_block())
+            graph.program.block.CopyFrom(graph.write_block())
         return failed
 
     def _list_sites(self, graph: Graph, name: str) -> list[rewrite.Site]:
         found = rewrite.find_sites(name, graph)
         return [site for site in found if (name, site.name) not in self.work.excluded]
 
-    def _apply_to(self, graph: Graph, name: str, failed: dict[str, str]) -> None:
+    def _apply_to(self, graph: Graph, name: str, failed: Failures) -> None:
         module = rewrite.load(name)
         for site in self._list_sites(graph, name):
             place = site.name
@@ -203,14 +209,14 @@ class _Attempt:
             try:
                 module.apply(graph, site)
             except ValueError as error:
-                failed[place] = f"the rewrite does not fit: {error}"
+                failed[name, place] = f"the rewrite does not fit: {error}"
                 continue
             region = proof.collect_region(graph)
             found = self._prove(graph, name, region)
             if isinstance(found, str):
                 self.unproven = found
             elif found.problem is not None:
-                failed[place] = found.problem
+                failed[name, place] = found.problem
             elif self.worst is None or found.fp16_after < self.worst.fp16_after:
                 self.worst = found
             self.changes.append(PlaceChange(name, place, region.removed, region.added, not isinstance(found, str)))
@@ -243,7 +249,3 @@ class _Attempt:
         if after.refused > before.refused:
             return False, f"the Neural Engine refuses {after.refused - before.refused} more ops"
         return True, f"in the Neural Engine's arithmetic {self.worst.ane_before:.1f} -> {self.worst.ane_after:.1f} dB"
-
-
-def _view(package: Package) -> list[mil.Program]:
-    return [mil.view_program(package, name) for name in sorted(package.spec.mlProgram.functions)]
