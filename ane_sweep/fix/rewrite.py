@@ -37,6 +37,7 @@ class ProgramRewrite:
     scales      standard deviations of the random inputs with which each place is proven
     chips       the chips or families that it is for; empty: any, as the prediction decides
     least_opset the first opset ("CoreML5" is 5) that has the ops of the replacement
+    mends_nan   True if the replacement makes numbers where the original makes NaN; elsewhere the bound holds
     then        rewrites that are applied with it before the prediction decides, as they pay only together
     """
 
@@ -51,18 +52,21 @@ class ProgramRewrite:
     scales: tuple[float, ...] = (1.0, 8.0)
     chips: tuple[str, ...] = ()
     least_opset: int = 5
+    mends_nan: bool = False
     then: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Site:
-    """A place where a rewrite matches: the op that is replaced, the other ops of the pattern, and facts for `apply`.
+    """A place where a rewrite matches: the op that is replaced, the other ops of the pattern, values that are 0 or 1 by
+    the rewrite's condition (the proof draws them so), and facts for `apply`.
 
     An op of a site may be gone when its turn comes; the site is then left out.
     """
 
     node: Node
     others: tuple[Node, ...] = ()
+    masks: tuple[str, ...] = ()
     facts: Mapping[str, object] = field(default_factory=dict)
 
     @property
