@@ -4,6 +4,7 @@ package = save(tmp_path / "m.mlpackage", lambda x: mb.softplus(x=x), x=("fp16", 
 check_rewrite("softplus_shifted", package, places=1)
 """
 
+import gc
 from pathlib import Path
 
 from ane_sweep.fix import driver, output, proof
@@ -17,6 +18,7 @@ def save(path: Path, body, target: str = "iOS18", **inputs) -> Path:
     from coremltools.converters.mil import Builder as mb
     from coremltools.converters.mil.mil import types
 
+    gc.freeze()  # each conversion collects garbage, and would look through all that is imported
     goal = getattr(ct.target, target)
     specs = [mb.TensorSpec(shape, getattr(types, dtype)) for dtype, shape in inputs.values()]
     names = ", ".join(inputs)
@@ -48,7 +50,7 @@ def check_rewrite(name: str, path: Path, places: int | None = None) -> Path:
     assert_legal(target)
     _, again, _ = driver.apply_rewrite(package.read(target), name, scratch)
     assert again == []
-    _assert_same_interface(source.spec, package.read(target).spec)
+    assert_same_interface(source.spec, package.read(target).spec)
     return target
 
 
@@ -81,7 +83,7 @@ def assert_legal(path: Path) -> None:
             assert tuple(value.shape) == () or inferred == kind.shape, (op.op_type, value.name, inferred, kind.shape)
 
 
-def _assert_same_interface(one, other) -> None:
+def assert_same_interface(one, other) -> None:
     assert one.description == other.description
     for name, function in one.mlProgram.functions.items():
         fixed = other.mlProgram.functions[name]

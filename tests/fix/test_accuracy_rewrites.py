@@ -319,6 +319,12 @@ def test_masks_that_make_no_nan_or_are_read_by_others_stay(folder):
 
     check_untouched("masks_finite", save(folder(), body, x=("fp16", (8, 8)), keep=("bool", (8, 8))))
 
+    def mended(x, keep):
+        share = mb.softmax(x=mb.select(cond=keep, a=x, b=HALF(-np.inf)), axis=-1)
+        return mb.select(cond=mb.not_equal(x=share, y=share), a=HALF(0), b=share)
+
+    check_untouched("masks_finite", save(folder(), mended, x=("fp16", (8, 8)), keep=("bool", (8, 8))))
+
     def output(x, keep):
         masked = mb.select(cond=keep, a=x, b=HALF(-np.inf), name="masked")
         return masked, mb.softmax(x=masked, axis=-1, name="share")

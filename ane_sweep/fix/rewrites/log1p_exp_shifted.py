@@ -12,8 +12,8 @@ REWRITE = ProgramRewrite(
     kind="accuracy",
     help="fp16 log(1 + exp(x)), and log1p(exp(x)) -> relu(x) + softplus(-|x|)",
     condition="always; x below 88, as exp(x) overflows in fp32 beyond",
-    bound=1e-6,
-    derivation="1 + exp(x) loses exp(x) below 2^-24, and three roundings of 2^-24 of the result follow: 2.4e-7",
+    bound=1e-4,
+    derivation="1 + exp(x) is rounded by 2^-24 before: 1e-4 of an output of 6e-4, if none is larger",
     source="apple/coreai-torch issue 21",
     evidence="exp(x) overflows fp16 beyond x = 11.09, arithmetic alone; here predicted only",
 )

@@ -12,8 +12,8 @@ REWRITE = ProgramRewrite(
     kind="accuracy",
     help="fp16 reduce_log_sum_exp and log(sum(exp(x))) -> max + log(sum(exp(x - max)))",
     condition="no +infinity in x; a row of -infinity alone stays -infinity",
-    bound=1e-6,
-    derivation="a subtraction, a sum, a logarithm and an addition in fp32, each 2^-24 of the largest output: 3e-7",
+    bound=1e-5,
+    derivation="a subtraction, a sum, a logarithm and an addition in fp32, 3e-7 of the largest term; terms of one output may cancel",
     source="apple/coremltools issue 2690 and pull request 2726; rustnn/rustnn pull request 213",
     evidence="0 beyond x = 7.63 with 32 channels on the Neural Engine (issue 2690); right after the change on an M4, over "
     "all compute units (rustnn)",

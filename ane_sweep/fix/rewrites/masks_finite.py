@@ -24,7 +24,8 @@ REWRITE = ProgramRewrite(
     order=86,
     kind="accuracy",
     help="fp16 masks of -infinity, as finfo(fp32).min becomes, on their way to softmax -> -30,000",
-    condition="factors of the mask are 0 or 1 and scores lie within 10,000 of 0; rows with a NaN before become numbers",
+    condition="factors of the mask are 0 or 1 and scores lie within 10,000 of 0; rows with a NaN before become numbers, "
+    "which no comparison may read",
     bound=0.0,
     derivation="exp(-20,000) is 0 in fp32 and fp16, as exp(-infinity) is",
     source="apple/coremltools pull request 2669 (the converter's fault)",
@@ -61,8 +62,9 @@ def _follow(graph: Graph, node: Node) -> set[Node] | None:
             return None
         for user in graph.users(name):
             sides = [side for side in _BETWEEN.get(user.type, "") if user.read(side) == name]
-            if len(sides) != 1 or not graph.static(user.outputs[0]):
-                return None
+            is_tested = any(reader.type in ("equal", "not_equal") for reader in graph.users(user.outputs[0]))
+            if len(sides) != 1 or is_tested or not graph.static(user.outputs[0]):
+                return None  # a program that tests for NaN may make something else of it
             if user.type != "softmax" and user not in found:
                 left.append(user)
             found.add(user)
