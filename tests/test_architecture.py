@@ -20,7 +20,7 @@ FLOORS = (
     {"outward", "folders", "data"},
     {"terminal", "installed", "tables"},
     {"bridge"},
-    {"words", "machine"},
+    {"words", "machine", "fix"},
     {"coreml_anywhere"},
     {"store"},
     {"fleet"},
@@ -39,7 +39,8 @@ FLOORS = (
 # Libraries: whoever knows nothing of sweeps can use them. They import each other, `errors` and `native_errors`.
 LIBRARIES = {"mil", "reference", "hwx", "stats", "placement"}
 WORKER_ROOMS = ("worker", "reference", "coreml_anywhere")
-IN_PROCESS = {"verbs.run", "verbs.diff", ""}  # these run a program themselves, with the reference runtime
+# these run a program themselves, with the reference runtime
+IN_PROCESS = {"verbs.run", "verbs.diff", "verbs.fix", "fix.driver", "fix.proof", ""}
 
 
 def modules() -> list[Path]:

@@ -42,6 +42,10 @@ class Package:
             self._blobs[file_name] = BlobFile(self._weights(file_name).resolve())
         return self._blobs[file_name]
 
+    def add_blobs(self, file_name: str, path: Path) -> None:
+        """Let `file_name` stand for a weight file outside the package: a new weight, until the package is written."""
+        self._blobs[file_name] = BlobFile(path)
+
     def has(self, file_name: str) -> bool:
         """Return True if a weight file exists where the program refers to it."""
         return file_name in self._blobs or os.path.isfile(self._weights(file_name))

@@ -102,15 +102,7 @@ def open_bench(text: str, target: Path) -> Iterator[Bench]:
             f"{text}: a compiled model can be neither compressed nor cut; give the .mlpackage that it was compiled from"
         )
     known = packages.described(package, text)[1]
-    ends = {package.resolve(), target.resolve()}
-    if len(ends) == 1 or ends & {*package.resolve().parents, *target.resolve().parents}:
-        raise ConfigError(
-            f"-o {format_path(target)}: that is the package itself, or one holds the other; give another place"
-        )
-    if not target.parent.is_dir() or not os.access(target.parent, os.W_OK | os.X_OK):
-        raise ConfigError(
-            f"-o {format_path(target)}: {target.parent} is no folder that can be written to; make it first"
-        )
+    refuse_place(package, target)
     folder = Path(tempfile.mkdtemp(prefix=".ane-sweep-", dir=target.parent))
     try:
         if known.get("form") == packages.PIPELINE:
@@ -121,17 +113,35 @@ def open_bench(text: str, target: Path) -> Iterator[Bench]:
         disk.remove_tree(folder)
 
 
+def refuse_existing(target: Path, force: bool) -> None:
+    """Raise ConfigError if the target exists; with `force`, only if no such call has written it."""
+    if os.path.lexists(target):
+        place = f"-o {format_path(target)}"
+        if not target.is_dir() or target.is_symlink() or not _made_here(target):
+            raise ConfigError(f"{place}: is there, and is nothing that this verb makes; give another place")
+        if not force and any(target.iterdir()):
+            raise ConfigError(f"{place}: is there already; give another place, or --force")
+
+
+def refuse_place(package: Path, target: Path) -> None:
+    """Raise ConfigError if the package and the target overlap, or if the target's folder is not writable."""
+    ends = {package.resolve(), target.resolve()}
+    if len(ends) == 1 or ends & {*package.resolve().parents, *target.resolve().parents}:
+        raise ConfigError(
+            f"-o {format_path(target)}: that is the package itself, or one holds the other; give another place"
+        )
+    if not target.parent.is_dir() or not os.access(target.parent, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"-o {format_path(target)}: {target.parent} is no folder that can be written to; make it first"
+        )
+
+
 def write_result(given: argparse.Namespace, target: Path, work: "Callable[[Bench], Result]") -> int:
     """Run `work` on the package, print its result and return the exit code. If a worker fails, no file is written.
 
     Raises ConfigError if the target exists; with --force, only if no such call has written it.
     """
-    if os.path.lexists(target):
-        place = f"-o {format_path(target)}"
-        if not target.is_dir() or target.is_symlink() or not _made_here(target):
-            raise ConfigError(f"{place}: is there, and is nothing that this verb makes; give another place")
-        if not given.force and any(target.iterdir()):
-            raise ConfigError(f"{place}: is there already; give another place, or --force")
+    refuse_existing(target, given.force)
     with open_bench(given.model, target) as bench:
         try:
             lines, content = work(bench)

@@ -8,10 +8,13 @@ not, 2 if one cannot be read. With units that exclude the ANE (cpu_only, cpu_and
 
 import argparse
 import json
+import shlex
 from pathlib import Path
 
 from ane_sweep.errors import PackageError
+from ane_sweep.fix import rewrite as rewriting
 from ane_sweep.machine.calibrated import find_measurements
+from ane_sweep.mil import package as packages
 from ane_sweep.outward import escape_controls, mask_credentials
 from ane_sweep.placement import chips, judge
 from ane_sweep.placement.predict import COMPUTE_UNITS
@@ -39,17 +42,33 @@ def _report(given: argparse.Namespace) -> int:
             say(f"error: {error}")
             code = UNREADABLE
             continue
+        is_off = False
         for chip in wanted:
             one = judge.judge_programs(path, loaded, chip, given.compute_units, given.min_ane_share, given.share)
             code = code if one.ok else max(code, FALLS_SHORT)
+            is_off = is_off or any(row.preferred != "ane" for row in one.ops)
             if given.json:
                 found.append(one.to_dict())
             else:
                 print(escape_controls(str(one)))
+        if not given.json and (line := _advise_fix(path, given.chip[0], is_off)):
+            print(escape_controls(line))
     if given.json:
         content = {"schema": 1, "packages": found, **({"errors": problems} if problems else {})}
         print(json.dumps(content, separators=(",", ":")))
     return code
+
+
+def _advise_fix(path: Path, chip: str, is_off: bool) -> str | None:
+    """Return the command that rewrites a package, if a rewrite matches in it: for placement only if ops are off the ANE."""
+    try:
+        names = rewriting.find_matches(packages.read(path))
+    except PackageError:  # a folder of chunks, or a pipeline: `fix` takes one ML Program
+        return None
+    names = [name for name in names if is_off or rewriting.REWRITES[name].kind == "accuracy"]
+    better = path.with_name(f"{path.stem}.fixed.mlpackage")
+    command = f"ane-sweep fix {shlex.quote(str(path))} -o {shlex.quote(str(better))} --chip {chip}"
+    return f"  fix   {command}   # tries {', '.join(names)}" if names else None
 
 
 def _parser() -> Parser:

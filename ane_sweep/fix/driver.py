@@ -1,0 +1,249 @@
+"""Apply rewrites to a package: each on a trial copy, proven place by place, and kept if the prediction or accuracy gains."""
+
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from ane_sweep.errors import PackageError, StageError
+from ane_sweep.fix import figures, output, proof, rewrite
+from ane_sweep.fix.figures import Figures
+from ane_sweep.fix.graph import Graph
+from ane_sweep.fix.proof import Proof
+from ane_sweep.fix.rewrite import REWRITES
+from ane_sweep.mil import graph as mil
+from ane_sweep.mil import package as packages
+from ane_sweep.mil.package import Package
+from ane_sweep.placement import chips, judge
+from ane_sweep.placement.chips import Chip
+
+_MOST_ROUNDS = 8  # through all rewrites; each but the last changed the program
+
+Excluded = set[tuple[str, str]]  # of (rewrite, place) that a proof refused
+
+
+@dataclass(frozen=True)
+class Change:
+    """A place that a rewrite changed: the types of the ops removed and added, constants left out."""
+
+    rewrite: str
+    place: str
+    removed: list[str]
+    added: list[str]
+    proven: bool
+
+
+@dataclass
+class Trial:
+    """One rewrite tried on a program: kept ("applied") or not ("refused"), with the reason; `unproven` says why places
+    were not run.
+    """
+
+    rewrite: str
+    status: str
+    reason: str
+    before: Figures
+    after: Figures
+    changes: list[Change] = field(default_factory=list)
+    worst: Proof | None = None
+    unproven: str | None = None
+
+
+@dataclass
+class Report:
+    """The result for one package. `whole` tells the proof of the whole program; `written` is None if nothing changed."""
+
+    path: Path
+    chip: str
+    before: Figures
+    after: Figures
+    trials: list[Trial]
+    whole: str
+    written: Path | None = None
+
+    @property
+    def applied(self) -> list[Trial]:
+        return [trial for trial in self.trials if trial.status == "applied"]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the report as JSON values."""
+        return {
+            "path": str(self.path), "chip": self.chip, "before": asdict(self.before), "after": asdict(self.after),
+            "trials": [asdict(trial) for trial in self.trials], "whole": self.whole,
+            "written": self.written and str(self.written),
+        }  # fmt: skip
+
+
+def fix(path: Path, out: Path | None = None, chip: str = "m4", only: tuple[str, ...] = ()) -> Report:
+    """Rewrite a package for a chip and write it to `out`, in place of what is there; without `out` only report.
+
+    Nothing is written if no rewrite is kept. Raises PackageError for a package that cannot be read, ConfigError for an
+    unknown chip or rewrite, StageError if the whole program no longer computes the same.
+    """
+    names, wanted = rewrite.choose(only), chips.get(chip)
+    package = packages.read(path)
+    figures.check_readable(package)
+    folder = out.parent if out is not None else None
+    with judge.pause_collection(), tempfile.TemporaryDirectory(prefix=".ane-sweep-", dir=folder) as scratch:
+        work = _Work(package, wanted, Path(scratch))
+        for _ in range(_MOST_ROUNDS):
+            if not work.try_all(names):
+                break
+        report = Report(path, wanted.chip, work.first, work.figures, work.trials, "nothing was changed")
+        if report.applied:
+            report.whole = _prove_functions(package, work.package, report.applied)
+            if out is not None:
+                made = Path(scratch) / out.name
+                output.write_package(package, work.package, made)
+                output.put_in_place(made, out)
+                report.written = out
+    return report
+
+
+def apply_rewrite(package: Package, name: str, scratch: Path) -> tuple[Package, list[Change], dict[str, str]]:
+    """Apply one rewrite wherever it matches, whatever is predicted.
+
+    Return the rewritten package (its new weights lie in `scratch`), the changes, and the places whose proof failed.
+    """
+    attempt = _Attempt(_Work(package, chips.get("m4"), scratch), name)
+    failed = attempt.apply()
+    return attempt.package, attempt.changes, failed
+
+
+def _prove_functions(before: Package, after: Package, trials: list[Trial]) -> str:
+    """Prove every function of a package as a whole and return the result as text. Raises StageError if one fails."""
+    is_exact = all(REWRITES[trial.rewrite].bound == 0.0 for trial in trials)
+    for function in sorted(before.spec.mlProgram.functions):
+        try:
+            problem = proof.prove_whole(before, after, function, is_exact)
+        except PackageError as error:
+            return f"not proven as a whole: {error}"
+        if problem is not None:
+            raise StageError(
+                f"{before.path}: {problem}; nothing was written. That is a mistake of a rewrite: try --only"
+            )
+    return "the whole program computes the same on random inputs"
+
+
+class _Work:
+    """A package under way: its present program, the figures of this, and all trials."""
+
+    def __init__(self, package: Package, chip: Chip, scratch: Path):
+        self.package, self.chip, self.scratch = output.copy_package(package), chip, scratch
+        self.first = self.figures = figures.measure_figures(package, chip)
+        self.trials: list[Trial] = []
+        self.excluded: Excluded = set()
+        self.proofs: dict[tuple[str, str], Proof | str] = {}
+
+    def try_all(self, names: list[str]) -> bool:
+        """Try every rewrite once in order; return True if one was kept. Refusals of earlier rounds are replaced."""
+        self.trials = [trial for trial in self.trials if trial.status == "applied"]
+        kept = False
+        for name in names:
+            one = REWRITES[name]
+            if one.chips and self.chip.chip not in one.chips and self.chip.family not in one.chips:
+                continue
+            kept = self._try(name) or kept
+        return kept
+
+    def _try(self, name: str) -> bool:
+        """Try a rewrite, once more without the places whose proof failed."""
+        refused: list[str] = []
+        while True:
+            attempt = _Attempt(self, name)
+            failed = attempt.apply()
+            if not failed:
+                break
+            refused += [f"{place}: {problem}" for place, problem in failed.items()]
+            self.excluded |= {(name, place) for place in failed}
+        if refused:
+            reason = f"{len(refused)} places not proven equal, as {refused[0]}"
+            self.trials.append(Trial(name, "refused", reason, self.figures, self.figures))
+        if not attempt.changes:
+            return False
+        trial = attempt.judge()
+        self.trials.append(trial)
+        if trial.status == "applied":
+            self.package, self.figures = attempt.package, trial.after
+        return trial.status == "applied"
+
+
+class _Attempt:
+    """One rewrite (and those that go with it) on a copy of a program."""
+
+    def __init__(self, work: _Work, name: str):
+        self.work, self.name, self.package = work, name, work.package
+        self.changes: list[Change] = []
+        self.worst: Proof | None = None
+        self.unproven: str | None = None
+
+    def apply(self) -> dict[str, str]:
+        """Apply the rewrites to all functions. Return the places whose proof failed, with the problem."""
+        if not any(self._list_sites(Graph(view, self.work.scratch), self.name) for view in _view(self.work.package)):
+            return {}
+        self.package = output.copy_package(self.work.package)
+        failed: dict[str, str] = {}
+        for view in _view(self.package):
+            graph = Graph(view, self.work.scratch)
+            for name in (self.name, *REWRITES[self.name].then):
+                self._apply_to(graph, name, failed)
+            view.block.CopyFrom(graph.write_block())
+        return failed
+
+    def _list_sites(self, graph: Graph, name: str) -> list[rewrite.Site]:
+        found = rewrite.find_sites(name, graph)
+        return [site for site in found if (name, site.name) not in self.work.excluded]
+
+    def _apply_to(self, graph: Graph, name: str, failed: dict[str, str]) -> None:
+        module = rewrite.load(name)
+        for site in self._list_sites(graph, name):
+            place = site.name
+            if not site.is_alive:
+                continue
+            graph.begin_site()
+            try:
+                module.apply(graph, site)
+            except ValueError as error:
+                failed[place] = f"the rewrite does not fit: {error}"
+                continue
+            region = proof.collect_region(graph)
+            found = self._prove(graph, name, region)
+            if isinstance(found, str):
+                self.unproven = found
+            elif found.problem is not None:
+                failed[place] = found.problem
+            elif self.worst is None or found.fp16_after < self.worst.fp16_after:
+                self.worst = found
+            self.changes.append(Change(name, place, region.removed, region.added, not isinstance(found, str)))
+
+    def _prove(self, graph: Graph, name: str, region: proof.Region) -> Proof | str:
+        """Return the proof of a region, from memory if an equal one was proven, or the reason why there is none."""
+        one, key = REWRITES[name], (name, proof.sign(region))
+        if key not in self.work.proofs:
+            try:
+                found = proof.prove_region(graph, region, one.bound, one.scales, one.kind == "accuracy")
+            except PackageError as error:
+                self.work.proofs[key] = str(error)
+            else:
+                self.work.proofs[key] = found
+        return self.work.proofs[key]
+
+    def judge(self) -> Trial:
+        """Return the trial: a placement rewrite must improve the prediction, an accuracy rewrite is proven to help."""
+        before, after = self.work.figures, figures.measure_figures(self.package, self.work.chip)
+        if REWRITES[self.name].kind == "accuracy":
+            helps, reason = self._judge_accuracy(before, after)
+        else:
+            helps, reason = figures.find_gain(before, after)
+        status = "applied" if helps else "refused"
+        return Trial(self.name, status, reason, before, after, self.changes, self.worst, self.unproven)
+
+    def _judge_accuracy(self, before: Figures, after: Figures) -> tuple[bool, str]:
+        if self.worst is None:
+            return False, f"its gain is not proven: {self.unproven}"
+        if after.refused > before.refused:
+            return False, f"the Neural Engine refuses {after.refused - before.refused} more ops"
+        return True, f"in the Neural Engine's arithmetic {self.worst.ane_before:.1f} -> {self.worst.ane_after:.1f} dB"
+
+
+def _view(package: Package) -> list[mil.Program]:
+    return [mil.view_program(package, name) for name in sorted(package.spec.mlProgram.functions)]

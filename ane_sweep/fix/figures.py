@@ -1,0 +1,85 @@
+"""The figures by which a rewrite is judged: the prediction for a chip, before and after."""
+
+from dataclasses import dataclass
+
+from ane_sweep.errors import PackageError
+from ane_sweep.mil import weights
+from ane_sweep.mil.package import Package
+from ane_sweep.placement import predict, programs
+from ane_sweep.placement.chips import Chip
+from ane_sweep.placement.rows import cost_share, count_ops
+
+_SAME = 0.005  # the smallest relative change of an estimate, or change of a share of the cost, that counts
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A program's prediction for a chip; `refused` are ops that the Neural Engine does not take, `closed` gates that
+    keep the whole program off it.
+    """
+
+    ops: int
+    on_ane: int
+    refused: int
+    cost_ane: float
+    segments: int
+    closed: int
+    estimate_ms: float | None
+    bytes: int
+
+
+def measure_figures(package: Package, chip: Chip) -> Figures:
+    """Return the figures of a package on a chip with compute units cpu_and_ne. Raises errors.PackageError."""
+    prediction = predict.predict_chain([programs.describe_package(package)], chip, "cpu_and_ne")
+    rows = prediction.rows
+    counted, estimate = count_ops(rows), prediction.estimate
+    return Figures(
+        ops=counted.total,
+        on_ane=counted.ane,
+        refused=sum("ane" not in row.verdict.supported for row in rows),
+        cost_ane=cost_share(rows).ane,
+        segments=sum(chunk.segments for chunk in prediction.chunks),
+        closed=sum(gate.effect == "cpu" for chunk in prediction.chunks for gate in chunk.gates),
+        estimate_ms=estimate.ms if estimate is not None else None,
+        bytes=_count_bytes(package),
+    )
+
+
+def _count_bytes(package: Package) -> int:
+    """Return the bytes of the program and of the weights that it refers to, each weight once."""
+    held: dict[tuple[str, int], int] = {}
+    for value in weights.program_blob_values(package.spec.mlProgram):
+        key = (value.blobFileValue.fileName, value.blobFileValue.offset)
+        if key not in held:
+            held[key] = package.blobs(key[0]).record(key[1]).size
+    return package.spec.ByteSize() + sum(held.values())
+
+
+def find_gain(before: Figures, after: Figures) -> tuple[bool, str]:
+    """Return (True, the gain) if the prediction improves, else (False, the reason against the rewrite).
+
+    The first figure that differs decides: gates that keep the whole program off the Neural Engine, the estimate, ops
+    that the Neural Engine refuses, its share of the cost, segments.
+    """
+    steps = [
+        ("gates closed", float(before.closed), float(after.closed), 0.0),
+        ("ops refused", float(before.refused), float(after.refused), 0.0),
+        ("% of the cost off the Neural Engine", 100 - 100 * before.cost_ane, 100 - 100 * after.cost_ane, 100 * _SAME),
+        ("segments", float(before.segments), float(after.segments), 0.0),
+    ]
+    if before.estimate_ms is not None and after.estimate_ms is not None:
+        steps.insert(1, ("ms estimated", before.estimate_ms, after.estimate_ms, _SAME * before.estimate_ms))
+    for name, one, other, same in steps:
+        if abs(one - other) > same:
+            text = f"{one:.4g} -> {other:.4g} {name}"
+            return (True, text) if other < one else (False, f"the prediction gets worse: {text}")
+    return False, "no gain is predicted"
+
+
+def check_readable(package: Package) -> None:
+    """Raise PackageError if a weight file is missing: nothing could be proven or copied."""
+    for value in weights.program_blob_values(package.spec.mlProgram):
+        if not package.has(value.blobFileValue.fileName):
+            raise PackageError(
+                f"{package.path}: {value.blobFileValue.fileName} is missing; a rewrite copies the weights"
+            )

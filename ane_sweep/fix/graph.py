@@ -1,0 +1,407 @@
+"""One function of an ML Program as a graph that can be edited: ops in order, and who makes and reads each value.
+
+    for node in graph.nodes("softplus"):
+        (x,) = node.reads("x")
+        build = graph.before(node)                                        # new ops go before this one
+        made = build.op("relu", {"x": x}, graph.shape(x), graph.dtype(x))
+        graph.replace(node.outputs[0], made)                              # `made` takes over the name; dead ops go
+
+A replacement takes over the name of the value that it replaces, so readers, nested blocks, and the function's outputs
+need no change. Every step costs as much as it touches; nothing walks the whole program but `write_block`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ane_sweep.errors import PackageError
+from ane_sweep.fix import values
+from ane_sweep.fix.values import Shape, Text
+from ane_sweep.mil import graph as mil
+from ane_sweep.mil.element_types import TensorType, string_value, tensor_type
+from ane_sweep.mil.proto import MIL_pb2
+
+Given = str | Text | bool | int | float | np.ndarray | np.generic | Sequence[str] | Sequence[int] | Sequence[bool]
+_EFFECTS = {"write_state", "print", "coreml_update_state"}  # ops that run for what they do, not for what they make
+
+
+class Node:
+    """One op of a graph, in a linked list of all ops. `proto` is its message."""
+
+    __slots__ = ("back", "is_alive", "next", "proto")
+
+    def __init__(self, proto: MIL_pb2.Operation):
+        self.proto, self.is_alive = proto, True
+        self.back = self.next = self
+
+    @property
+    def type(self) -> str:
+        return self.proto.type
+
+    @property
+    def outputs(self) -> list[str]:
+        return [value.name for value in self.proto.outputs]
+
+    def reads(self, parameter: str) -> list[str]:
+        """Return the names of the values given for a parameter."""
+        given = self.proto.inputs
+        return [one.name for one in given[parameter].arguments if one.name] if parameter in given else []
+
+    def read(self, parameter: str) -> str | None:
+        """Return the name of the one value given for a parameter, or None."""
+        found = self.reads(parameter)
+        return found[0] if len(found) == 1 else None
+
+    def bindings(self) -> Iterator[MIL_pb2.Argument.Binding]:
+        """Yield every named argument of the op, and those of nested blocks that may be outside values."""
+        yield from _bindings(self.proto)
+
+    def names(self) -> set[str]:
+        """Return the names of all outside values that the op needs."""
+        if self.proto.blocks:
+            return mil.view_op(0, self.proto).reads
+        return {one.name for one in self.bindings()}
+
+
+def _bindings(proto: MIL_pb2.Operation) -> Iterator[MIL_pb2.Argument.Binding]:
+    for argument in proto.inputs.values():
+        yield from (binding for binding in argument.arguments if binding.name)
+    for block in proto.blocks:
+        for inner in block.operations:
+            yield from _bindings(inner)
+
+
+class Journal:
+    """The changes since it was begun: ops added and removed, and pairs (old value, value that stands for it)."""
+
+    def __init__(self) -> None:
+        self.added: list[Node] = []
+        self.removed: list[Node] = []
+        self.pairs: list[tuple[str, str]] = []
+
+
+class Graph:
+    """The main block of one function. New weights are written to `scratch`, a folder, until the package is written."""
+
+    def __init__(self, program: mil.Program, scratch: Path):
+        self.program, self.scratch = program, scratch
+        self.inputs, self.outputs = program.inputs, set(program.outputs)
+        self.types = dict(program.types)
+        self.journal = Journal()
+        self._end = Node(MIL_pb2.Operation())
+        self._maker: dict[str, Node] = {}
+        self._users: dict[str, dict[Node, None]] = {}
+        self._by_type: dict[str, dict[Node, None]] = {}
+        self._names = {*self.types, *_nested_names(program.block)}
+        for proto in program.block.operations:
+            self._insert(Node(proto), self._end)
+
+    def begin_site(self) -> None:
+        """Forget the changes so far: the journal is of one place."""
+        self.journal = Journal()
+
+    def __iter__(self) -> Iterator[Node]:
+        """Yield the ops in order; the graph must not change meanwhile."""
+        node = self._end.next
+        while node is not self._end:
+            yield node
+            node = node.next
+
+    def nodes(self, *types: str) -> list[Node]:
+        """Return the ops of these types (each type in the program's order)."""
+        return [node for kind in types for node in self._by_type.get(kind, ())]
+
+    def maker(self, name: str | None) -> Node | None:
+        """Return the op that makes a value, or None for an input of the function."""
+        return self._maker.get(name) if name is not None else None
+
+    def users(self, name: str) -> list[Node]:
+        """Return the ops that read a value. A graph output may have further readers: see `is_output`."""
+        return list(self._users.get(name, ()))
+
+    def is_output(self, name: str) -> bool:
+        return name in self.outputs
+
+    def only_user(self, name: str) -> Node | None:
+        """Return the single op that reads a value, or None if there are more or it is an output of the function."""
+        found = self._users.get(name, {})
+        return next(iter(found)) if len(found) == 1 and name not in self.outputs else None
+
+    def kind(self, name: str | None) -> TensorType | None:
+        """Return the type of a value, or None if it is no tensor."""
+        return tensor_type(self.types[name]) if name in self.types else None
+
+    def dtype(self, name: str) -> str:
+        """Return the element type of a tensor. Raises ValueError for a value that is none."""
+        return self._tensor(name).dtype
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the sizes of a tensor. Raises ValueError if one is unknown; `static` tells before."""
+        return tuple(_known(size, name) for size in self._tensor(name).shape)
+
+    def static(self, *names: str | None) -> bool:
+        """Return True if all of these are tensors whose sizes are known."""
+        kinds = [self.kind(name) for name in names]
+        return all(kind is not None and kind.is_static for kind in kinds)
+
+    def is_constant(self, name: str | None) -> bool:
+        """Return True for the output of a const, or of a compressed weight (constexpr_...)."""
+        maker = self.maker(name)
+        return maker is not None and (maker.type == "const" or maker.type.startswith("constexpr_"))
+
+    def message(self, name: str | None) -> MIL_pb2.Value | None:
+        """Return the Value message of a const's output, or None for another value."""
+        maker = self.maker(name)
+        return maker.proto.attributes["val"] if maker is not None and maker.type == "const" else None
+
+    def value(self, name: str | None) -> np.ndarray | str | None:
+        """Return the value of a const's output (a view into the weight file for a weight), or None for another value."""
+        found = self.message(name)
+        decoded = mil.decode(found, self.program.package) if found is not None else None
+        return decoded if isinstance(decoded, (np.ndarray, str)) else None
+
+    def parameter(self, node: Node, name: str) -> np.ndarray | str | None:
+        """Return the constant given for a parameter of an op; None if there is none, or if it is computed."""
+        given = node.proto.inputs
+        if name in given and len(given[name].arguments) == 1 and not given[name].arguments[0].name:
+            decoded = mil.decode(given[name].arguments[0].value, self.program.package)
+            return decoded if isinstance(decoded, (np.ndarray, str)) else None
+        return self.value(node.read(name))
+
+    def before(self, node: Node) -> "Builder":
+        """Return a builder whose new ops are put before an op, and carry its scope."""
+        return Builder(self, node, node.proto)
+
+    def after(self, node: Node) -> "Builder":
+        """Return a builder whose new ops are put after an op, and carry its scope."""
+        return Builder(self, node.next, node.proto)
+
+    def replace(self, old: str, new: str) -> None:
+        """Let `new` stand for `old`, and remove the ops that nothing needs any more.
+
+        A value that an op of this site makes takes over the name `old`; for another, its readers are changed. Raises
+        ValueError if the types differ.
+        """
+        if self.types[old] != self.types[new]:
+            raise ValueError(f"`{old}` is {self.kind(old)}, and `{new}`, which is to replace it, {self.kind(new)}")
+        maker = self._maker.get(new)
+        if maker is None or maker not in self.journal.added or new in self.outputs:
+            if old not in self.outputs:
+                self.journal.pairs.append((old, new))
+                self._rename_reads(old, new, self.users(old))
+                self._drop_dead(self._maker.get(old))
+                return
+            new = Builder(self, self._end, self._maker[old].proto).op(
+                "identity", {"x": new}, self.shape(new), self.dtype(new)
+            )
+        self._swap(old, new)
+
+    def _swap(self, old: str, new: str) -> None:
+        """Give the name `old` to the value `new`; the op that made `old` gets a spare name, and goes if nothing needs it."""
+        spare, maker, fresh = self.fresh_name(f"{old}_before"), self._maker[old], self._maker[new]
+        added = set(self.journal.added)
+        inner = [node for node in self.users(old) if node in added]
+        self._rename_output(maker, old, spare)
+        self._rename_reads(old, spare, inner)
+        readers = self.users(new)
+        self._rename_output(fresh, new, old)
+        self._rename_reads(new, old, readers)
+        del self.types[new]
+        self.journal.pairs = [(one, old if other == new else other) for one, other in self.journal.pairs]
+        self.journal.pairs.append((spare, old))
+        self._drop_dead(maker)
+
+    def fresh_name(self, base: str) -> str:
+        """Return a name that no value of the program has, and reserve it."""
+        name, number = base, 0
+        while name in self._names:
+            number += 1
+            name = f"{base}_{number}"
+        self._names.add(name)
+        return name
+
+    def add(self, proto: MIL_pb2.Operation, place: Node) -> Node:
+        """Insert an op before `place`. Raises ValueError if it reads a value that does not exist."""
+        node = Node(proto)
+        if missing := [name for name in node.names() if name not in self.types]:
+            raise ValueError(f"a new `{proto.type}` reads `{missing[0]}`, which no op makes")
+        for value in proto.outputs:
+            self.types[value.name] = value.type
+        self._insert(node, place)
+        self.journal.added.append(node)
+        return node
+
+    def write_block(self) -> MIL_pb2.Block:
+        """Return the graph as a Block message. Raises PackageError if an op reads a value before it is made."""
+        made, block = set(self.inputs), MIL_pb2.Block()
+        for node in self:
+            if not node.names() <= made:
+                lacking = sorted(node.names() - made)[0]
+                raise PackageError(
+                    f"{self.program.package.path}: after a rewrite {node.type} reads `{lacking}` too early"
+                )
+            made.update(node.outputs)
+        if not self.outputs <= made:
+            raise PackageError(f"{self.program.package.path}: a rewrite lost an output")
+        source = self.program.block
+        block.inputs.extend(source.inputs)
+        block.outputs.extend(source.outputs)
+        for key, value in source.attributes.items():
+            block.attributes[key].CopyFrom(value)
+        block.operations.extend([node.proto for node in self])
+        return block
+
+    def _tensor(self, name: str) -> TensorType:
+        kind = self.kind(name)
+        if kind is None:
+            raise ValueError(f"`{name}` is no tensor")
+        return kind
+
+    def _insert(self, node: Node, place: Node) -> None:
+        node.back, node.next = place.back, place
+        place.back.next = node
+        place.back = node
+        self._by_type.setdefault(node.type, {})[node] = None
+        for name in node.outputs:
+            self._maker[name] = node
+        for name in node.names():
+            self._users.setdefault(name, {})[node] = None
+
+    def _rename_output(self, node: Node, old: str, new: str) -> None:
+        for value in node.proto.outputs:
+            if value.name == old:
+                value.name = new
+                self.types[new] = value.type
+        self._maker[new] = self._maker.pop(old)
+
+    def _rename_reads(self, old: str, new: str, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            for binding in node.bindings():
+                if binding.name == old:
+                    binding.name = new
+            for block in node.proto.blocks:
+                _rename_outputs(block, old, new)
+            self._users[old].pop(node, None)
+            self._users.setdefault(new, {})[node] = None
+
+    def _drop_dead(self, node: Node | None) -> None:
+        """Remove an op that nothing needs, and then the ops that only it needed."""
+        left = [node] if node is not None else []
+        while left:
+            node = left.pop()
+            outputs = node.outputs
+            if (
+                not node.is_alive
+                or has_effect(node.proto)
+                or any(self._users.get(one) or one in self.outputs for one in outputs)
+            ):
+                continue
+            node.is_alive = False
+            node.back.next, node.next.back = node.next, node.back
+            self._by_type[node.type].pop(node)
+            self.journal.removed.append(node)
+            for name in outputs:
+                self._maker.pop(name, None)
+            for name in node.names():
+                self._users[name].pop(node, None)
+                if (maker := self._maker.get(name)) is not None:
+                    left.append(maker)
+
+
+class Builder:
+    """A maker of ops at one place of a graph."""
+
+    def __init__(self, graph: Graph, place: Node, like: MIL_pb2.Operation):
+        self.graph, self.place = graph, place
+        is_constant = like.type == "const" or like.type.startswith("constexpr_")
+        self.carried = {} if is_constant else {key: like.attributes[key] for key in like.attributes if key != "name"}
+        self.base = like.outputs[0].name if like.outputs else like.type
+
+    def op(self, kind: str, inputs: Mapping[str, Given], shape: Shape, dtype: str | None = None) -> str:
+        """Add an op with one output and return the output's name.
+
+        `inputs` maps parameters to names of values (a list of names for several), or to constants: numbers, lists of
+        numbers, arrays, Text. Floats of Python get the type of the op's `x`, as the output does without `dtype`.
+        """
+        return self.ops(kind, inputs, [(shape, dtype)])[0]
+
+    def ops(self, kind: str, inputs: Mapping[str, Given], outputs: Sequence[tuple[Shape, str | None]]) -> list[str]:
+        """Add an op with several outputs, given as (shape, element type), and return their names."""
+        graph, first = self.graph, inputs.get("x", inputs.get("values"))
+        source = first if isinstance(first, str) else first[0] if isinstance(first, list) else None
+        dtype = graph.dtype(source) if isinstance(source, str) else "fp32"
+        name = graph.fresh_name(f"{self.base}_{kind}")
+        proto = MIL_pb2.Operation(type=kind)
+        for key, value in self.carried.items():
+            proto.attributes[key].CopyFrom(value)
+        proto.attributes["name"].CopyFrom(string_value(name))
+        for parameter, given in inputs.items():
+            for one in self._arguments(parameter, given, name, dtype):
+                proto.inputs[parameter].arguments.add(name=one)
+        for index, (shape, kind_of) in enumerate(outputs):
+            made = name if index == 0 else graph.fresh_name(f"{name}_{index}")
+            proto.outputs.add(name=made).type.CopyFrom(values.make_type(kind_of or dtype, shape))
+        graph.add(proto, self.place)
+        return [value.name for value in proto.outputs]
+
+    def const(
+        self,
+        value: Text | bool | float | np.ndarray | np.generic | Sequence[int],
+        name: str = "const",
+        dtype: str = "fp32",
+    ) -> str:
+        """Add a constant and return its name. Arrays of floats from 10 numbers on become weights."""
+        array = value if isinstance(value, Text) else values.to_array(value, dtype)
+        return self._const(values.make_value(array, self.graph.program.package, self.graph.scratch), name)
+
+    def view(self, name: str, shape: Sequence[int]) -> str:
+        """Return a const's output under another shape. The weight is shared, not copied."""
+        value = self.graph.message(name)
+        if value is None:
+            raise ValueError(f"`{name}` is no constant")
+        return self._const(values.view_value(value, shape), name)
+
+    def _const(self, value: MIL_pb2.Value, base: str) -> str:
+        proto, name = MIL_pb2.Operation(type="const"), self.graph.fresh_name(f"{self.base}_{base}"[:200])
+        proto.attributes["name"].CopyFrom(string_value(name))
+        proto.attributes["val"].CopyFrom(value)
+        proto.outputs.add(name=name).type.CopyFrom(value.type)
+        self.graph.add(proto, self.place)
+        return name
+
+    def _arguments(self, parameter: str, given: Given, name: str, dtype: str) -> list[str]:
+        if isinstance(given, str) and not isinstance(given, Text):
+            return [given]
+        if isinstance(given, (list, tuple)) and given and all(isinstance(one, str) for one in given):
+            return [str(one) for one in given]
+        return [self.const(given, f"{name.removeprefix(self.base + '_')}_{parameter}", dtype)]  # type: ignore[arg-type]
+
+
+def has_effect(proto: MIL_pb2.Operation) -> bool:
+    """Return True for an op that must stay although nothing reads its outputs."""
+    return proto.type in _EFFECTS or any(has_effect(inner) for block in proto.blocks for inner in block.operations)
+
+
+def _known(size: int | None, name: str) -> int:
+    if size is None:
+        raise ValueError(f"`{name}` has a size that is not known")
+    return size
+
+
+def _nested_names(block: MIL_pb2.Block) -> Iterator[str]:
+    for proto in block.operations:
+        for inner in proto.blocks:
+            yield from (value.name for value in inner.inputs)
+            yield from (value.name for made in inner.operations for value in made.outputs)
+            yield from _nested_names(inner)
+
+
+def _rename_outputs(block: MIL_pb2.Block, old: str, new: str) -> None:
+    """Rename a value where nested blocks return it."""
+    names = [new if name == old else name for name in block.outputs]
+    del block.outputs[:]
+    block.outputs.extend(names)
+    for proto in block.operations:
+        for inner in proto.blocks:
+            _rename_outputs(inner, old, new)

@@ -1,0 +1,60 @@
+"""Copies of a package in memory, and writing the rewritten one: its weights are linked or streamed, one at a time."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from ane_sweep.mil import package as packages
+from ane_sweep.mil.package import Package
+from ane_sweep.mil.proto import MIL_pb2, Model_pb2
+from ane_sweep.mil.weights import BlobWriter, program_blob_values
+
+
+def copy_package(package: Package) -> Package:
+    """Return a copy whose program can be changed; the weights are the same."""
+    spec = Model_pb2.Model()
+    spec.CopyFrom(package.spec)
+    return replace(package, spec=spec)
+
+
+def write_package(source: Package, fixed: Package, target: Path) -> None:
+    """Write the rewritten package. Without new or unused weights its weight file is a hard link to the original's.
+
+    Core ML never writes to a package, and neither does this project, so that the link is as good as a copy.
+    """
+    weights = packages.create(target)
+    held = {_key(value) for value in program_blob_values(source.spec.mlProgram)}
+    needed = {_key(value) for value in program_blob_values(fixed.spec.mlProgram)}
+    if held == needed and {name for name, _ in needed} == {packages.WEIGHTS_NAME}:
+        packages.link_or_copy(source.blobs(packages.WEIGHTS_NAME).path, weights)
+    else:
+        _stream_weights(fixed, weights)
+    packages.write(target, fixed.spec)
+
+
+def _key(value: MIL_pb2.Value) -> tuple[str, int]:
+    reference = value.blobFileValue
+    return reference.fileName, reference.offset
+
+
+def _stream_weights(fixed: Package, path: Path) -> None:
+    """Copy every weight that the program refers to, each once, in pieces, and make the program refer to the copies."""
+    moved: dict[tuple[str, int], int] = {}
+    with BlobWriter(path) as writer:
+        for value in program_blob_values(fixed.spec.mlProgram):
+            key = _key(value)
+            if key not in moved:
+                moved[key] = writer.add(fixed.blobs(key[0]), key[1])
+            value.blobFileValue.fileName, value.blobFileValue.offset = packages.WEIGHTS_NAME, moved[key]
+
+
+def put_in_place(made: Path, target: Path) -> None:
+    """Move a package that lies in a temporary folder to its target in one step; what is there stays until then."""
+    before = made.with_name("before")
+    if target.exists():
+        target.rename(before)
+    try:
+        made.rename(target)
+    except OSError:
+        if before.exists():
+            before.rename(target)
+        raise

@@ -1,0 +1,302 @@
+"""The proof of a rewrite: the replaced ops and their replacement compute the same, place by place, and the whole program.
+
+A place is proven by running the ops removed and the ops added on the same random inputs in the reference runtime: in
+fp32 they must be equal within the bound of the rewrite; in fp16 the replacement's PSNR against the fp32 original must
+not be lower by 1 dB. Random inputs are independent even where the program computes one from another, so this asks
+more than the program needs. Places with the same ops, types and small constants are proven once.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ane_sweep.errors import PackageError
+from ane_sweep.fix.graph import Graph, has_effect
+from ane_sweep.mil.element_types import NUMPY, tensor_type
+from ane_sweep.mil.graph import view_op
+from ane_sweep.mil.package import Package
+from ane_sweep.mil.proto import MIL_pb2
+from ane_sweep.mil.weights import blob_values
+from ane_sweep.placement import programs
+from ane_sweep.reference.regions import run_ops
+from ane_sweep.stats.psnr import psnr_db
+
+MOST_LOCAL_BYTES = 64 << 20  # of the weights of one place: in fp32 they take twice as much, before and after
+MOST_WHOLE_BYTES = 256 << 20  # of the weights of a program that is run as a whole
+_LOST_DB = 1.0
+_WHOLE_DB = 60.0  # the least PSNR in fp32 of a whole program whose rewrites are not all exact
+_SEED = 33
+
+
+@dataclass(frozen=True)
+class Region:
+    """The ops of a place before and after a rewrite, the outside values that they read, and pairs of values to compare."""
+
+    inputs: dict[str, MIL_pb2.ValueType]
+    before: list[MIL_pb2.Operation]
+    after: list[MIL_pb2.Operation]
+    pairs: list[tuple[str, str]]
+
+    @property
+    def removed(self) -> list[str]:
+        return [op.type for op in self.before if op.type != "const"]
+
+    @property
+    def added(self) -> list[str]:
+        return [op.type for op in self.after if op.type != "const"]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The result of a proof: `problem` is None if it holds. PSNRs are the worst of all outputs and inputs, in dB."""
+
+    difference: float
+    fp16_before: float
+    fp16_after: float
+    ane_before: float
+    ane_after: float
+    problem: str | None = None
+
+
+def collect_region(graph: Graph) -> Region:
+    """Return the region of the changes in the graph's journal."""
+    journal = graph.journal
+    removed = [node for node in journal.removed if node not in journal.added]
+    added = [node for node in journal.added if node.is_alive]
+    pairs = [(old, new) for old, new in journal.pairs if old != new]
+    removed += dict.fromkeys(maker for old, _ in pairs if (maker := graph.maker(old)) is not None)
+    read = {name for node in removed for name in node.names()}
+    same = dict.fromkeys(maker for _, new in pairs if new not in read and (maker := graph.maker(new)) is not None)
+    added += [node for node in same if node not in added and not graph.is_constant(node.outputs[0])]
+    before, after = [_copy(node.proto) for node in removed], [_copy(node.proto) for node in added]
+    spares = {
+        new: old for old, new in pairs if any(old in node.outputs for node in removed) and graph.maker(new) in added
+    }
+    for proto in before:
+        _rename(proto, spares)
+    made = {value.name for proto in (*before, *after) for value in proto.outputs}
+    reads: dict[str, MIL_pb2.ValueType] = {}
+    for protos in (before, after):
+        protos += _constants(graph, protos, made)
+        own = {value.name for proto in protos for value in proto.outputs}
+        for proto in protos:
+            reads.update({name: graph.types[name] for name in sorted(view_op(0, proto).reads - own)})
+    reads.update({new: graph.types[new] for _, new in pairs if new not in made and not graph.is_constant(new)})
+    return Region(reads, _sort(before), _sort(after), pairs)
+
+
+def _constants(graph: Graph, protos: Sequence[MIL_pb2.Operation], made: set[str]) -> list[MIL_pb2.Operation]:
+    """Return the constants outside the region that these ops read, and those that compressed weights are made of."""
+    found: dict[str, MIL_pb2.Operation] = {}
+    left = [name for proto in protos for name in view_op(0, proto).reads]
+    while left:
+        name = left.pop()
+        maker = graph.maker(name)
+        if maker is not None and graph.is_constant(name) and name not in found and name not in made:
+            found[name] = maker.proto
+            left += maker.names()
+    return list(found.values())
+
+
+def _copy(proto: MIL_pb2.Operation) -> MIL_pb2.Operation:
+    made = MIL_pb2.Operation()
+    made.CopyFrom(proto)
+    return made
+
+
+def _rename(proto: MIL_pb2.Operation, names: Mapping[str, str]) -> None:
+    for argument in proto.inputs.values():
+        for binding in argument.arguments:
+            if binding.name in names:
+                binding.name = names[binding.name]
+
+
+def _sort(protos: list[MIL_pb2.Operation]) -> list[MIL_pb2.Operation]:
+    """Return ops in an order in which each stands after those that it reads."""
+    maker = {value.name: index for index, proto in enumerate(protos) for value in proto.outputs}
+    done: dict[int, None] = {}
+    stack = list(reversed(range(len(protos))))
+    while stack:
+        index = stack[-1]
+        needed = [
+            maker[name] for name in sorted(view_op(0, protos[index]).reads) if name in maker and maker[name] not in done
+        ]
+        if index in done or not needed:
+            done[stack.pop()] = None
+        else:
+            stack += needed
+    return [protos[index] for index in done]
+
+
+def sign(region: Region) -> str:
+    """Return a digest of a region that leaves out names and the numbers of weights: equal regions are proven once."""
+    numbered: dict[str, int] = {}
+    digest = hashlib.sha256()
+
+    def note(*parts: object) -> None:
+        digest.update(repr(parts).encode())
+
+    for name, kind in region.inputs.items():
+        note(numbered.setdefault(name, len(numbered)), kind.SerializeToString(deterministic=True))
+    for protos in (region.before, region.after):
+        note("ops")
+        for proto in protos:
+            note(proto.type, sorted(proto.inputs))
+            for key in sorted(proto.inputs):
+                for binding in proto.inputs[key].arguments:
+                    note(
+                        numbered.setdefault(binding.name, len(numbered)) if binding.name else _sign_value(binding.value)
+                    )
+            for key in sorted(proto.attributes):
+                if key not in ("name",):
+                    note(key, _sign_value(proto.attributes[key]))
+            for value in proto.outputs:
+                note(numbered.setdefault(value.name, len(numbered)), value.type.SerializeToString(deterministic=True))
+            note([block.SerializeToString(deterministic=True) for block in proto.blocks])
+    note([(numbered.get(old), numbered.get(new)) for old, new in region.pairs])
+    return digest.hexdigest()
+
+
+def _sign_value(value: MIL_pb2.Value) -> bytes:
+    is_blob = value.WhichOneof("value") == "blobFileValue"
+    return (value.type if is_blob else value).SerializeToString(deterministic=True)
+
+
+def prove_region(graph: Graph, region: Region, bound: float, scales: Sequence[float], is_accuracy: bool) -> Proof:
+    """Run a region before and after on random inputs and compare. Raises errors.PackageError if it cannot be run."""
+    package, opset = graph.program.package, graph.program.opset
+    if any(has_effect(proto) for proto in (*region.before, *region.after)):
+        raise PackageError("an op of it writes a state")
+    blobs = {(v.blobFileValue.fileName, v.blobFileValue.offset) for proto in region.before for v in blob_values(proto)}
+    if sum(package.blobs(file).record(offset).size for file, offset in blobs) > MOST_LOCAL_BYTES:
+        raise PackageError("its weights are too large to be run here")
+    generator, found = np.random.default_rng(_SEED), Proof(0.0, math.inf, math.inf, math.inf, math.inf)
+    before, after = [old for old, _ in region.pairs], [new for _, new in region.pairs]
+    for scale in scales:
+        values = {name: draw(generator, graph, name, kind, scale) for name, kind in region.inputs.items()}
+
+        def run(ops: list[MIL_pb2.Operation], names: list[str], mode: str) -> list[np.ndarray]:
+            made = run_ops(package, opset, ops, names, region.inputs, values, mode)  # noqa: B023
+            return [made[name] for name in names]
+
+        exact = run(region.before, before, "fp32")
+        modes = {
+            mode: (run(region.before, before, mode), run(region.after, after, mode))
+            for mode in ("fp16", "ane")[: 1 + is_accuracy]
+        }
+        found = _judge(found, exact, run(region.after, after, "fp32"), modes)
+    return _conclude(found, bound, is_accuracy)
+
+
+def _judge(
+    found: Proof, exact: list[np.ndarray], other: list[np.ndarray],
+    modes: Mapping[str, tuple[list[np.ndarray], list[np.ndarray]]],
+) -> Proof:  # fmt: skip
+    """Return the worst of an earlier result and of this run."""
+
+    def worst(so_far: float, mode: str, side: int) -> float:
+        if mode not in modes:
+            return so_far
+        return min([so_far, *(compare_db(one, two) for one, two in zip(exact, modes[mode][side]))])
+
+    return Proof(
+        max([found.difference, *(largest_difference(one, two) for one, two in zip(exact, other))]),
+        worst(found.fp16_before, "fp16", 0), worst(found.fp16_after, "fp16", 1),
+        worst(found.ane_before, "ane", 0), worst(found.ane_after, "ane", 1),
+    )  # fmt: skip
+
+
+def _conclude(found: Proof, bound: float, is_accuracy: bool) -> Proof:
+    problem = None
+    if not found.difference <= bound:
+        problem = f"fp32 differs by {found.difference:.2g} of the largest output; the bound is {bound:.2g}"
+    elif found.fp16_after < found.fp16_before - _LOST_DB:
+        problem = f"fp16 loses accuracy: {found.fp16_before:.1f} -> {found.fp16_after:.1f} dB"
+    elif is_accuracy and not found.ane_after > found.ane_before + _LOST_DB:
+        problem = f"the Neural Engine's error does not fall: {found.ane_before:.1f} -> {found.ane_after:.1f} dB"
+    return Proof(found.difference, found.fp16_before, found.fp16_after, found.ane_before, found.ane_after, problem)
+
+
+def largest_difference(one: np.ndarray, two: np.ndarray) -> float:
+    """Return the largest difference relative to the largest finite value of `one`; inf if NaN or infinities differ."""
+    a, b = one.astype(np.float64), two.astype(np.float64)
+    if a.shape != b.shape:
+        return math.inf
+    finite = np.isfinite(a)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(b[finite]).all():
+        return math.inf
+    gap = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
+    return gap and gap / (float(np.abs(a[finite]).max(initial=0.0)) or 1.0)
+
+
+def compare_db(exact: np.ndarray, candidate: np.ndarray) -> float:
+    """Return the PSNR over the values that are finite in fp32; -inf if the candidate is not finite there."""
+    finite = np.isfinite(exact.astype(np.float64))
+    if not np.isfinite(candidate.astype(np.float64)[finite]).all():
+        return -math.inf
+    return psnr_db(reference=exact[finite], candidate=candidate[finite])
+
+
+def draw(generator: np.random.Generator, graph: Graph, name: str, kind: MIL_pb2.ValueType, scale: float) -> np.ndarray:
+    """Return random numbers for a value: normal ones, 0 or 1 for whole numbers and booleans."""
+    found = tensor_type(kind.stateType.wrappedType if kind.WhichOneof("type") == "stateType" else kind)
+    if found is None or found.dtype not in NUMPY:
+        raise PackageError(f"`{name}` is no tensor that can be drawn")
+    shape = tuple(size or 0 for size in found.shape) if found.is_static else _default_shape(graph, name)
+    dtype = NUMPY[found.dtype]
+    if dtype.kind != "f":
+        return np.asarray(generator.integers(0, 2, shape)).astype(dtype)
+    return np.asarray(generator.standard_normal(shape) * scale).astype(dtype)
+
+
+def _default_shape(graph: Graph, name: str) -> tuple[int, ...]:
+    """Return a value's sizes at the default shape of the program. Raises PackageError if they are unknown."""
+    functions = graph.program.package.spec.mlProgram.functions
+    function = next(key for key, one in functions.items() if one.inputs == graph.program.function.inputs)
+    shape = programs.values_at(graph.program.package, function, {})[name].shape
+    if None in shape:
+        raise PackageError(f"`{name}` has a size that is not known")
+    return tuple(size or 0 for size in shape)
+
+
+def prove_whole(before: Package, after: Package, function: str, is_exact: bool) -> str | None:
+    """Run a function of the original and of the rewritten package on random inputs. Return the problem, or None.
+
+    Raises errors.PackageError if it cannot be run here, or is too large.
+    """
+    source, target = (one.spec.mlProgram.functions[function] for one in (before, after))
+    blocks = [one.block_specializations[one.opset] for one in (source, target)]
+    blobs = {
+        (v.blobFileValue.fileName, v.blobFileValue.offset) for proto in blocks[0].operations for v in blob_values(proto)
+    }
+    if sum(before.blobs(file).record(offset).size for file, offset in blobs) > MOST_WHOLE_BYTES:
+        raise PackageError("too large to be run as a whole")
+    known, _ = programs.inputs_at(before, function, {})
+    generator, values = np.random.default_rng(_SEED), {}
+    inputs = {value.name: value.type for value in source.inputs}
+    for name, tensor in known.items():
+        dtype, shape = NUMPY[tensor.dtype], tuple(size or 1 for size in tensor.shape)
+        numbers = generator.standard_normal(shape) if dtype.kind == "f" else generator.integers(0, 2, shape)
+        values[name] = np.asarray(numbers).astype(dtype)
+    outputs = list(blocks[0].outputs)
+
+    def run(package: Package, block: MIL_pb2.Block, mode: str) -> dict[str, np.ndarray]:
+        return run_ops(package, source.opset, block.operations, outputs, inputs, values, mode)
+
+    exact = run(before, blocks[0], "fp32")
+    made = run(after, blocks[1], "fp32")
+    half, fixed = run(before, blocks[0], "fp16"), run(after, blocks[1], "fp16")
+    for name, value in exact.items():
+        if is_exact and largest_difference(value, made[name]) > 0.0:
+            return f"the whole program's output {name} differs in fp32"
+        if value.dtype.kind != "f":
+            continue
+        if compare_db(value, made[name]) < _WHOLE_DB:
+            return f"the whole program's output {name} has {compare_db(value, made[name]):.1f} dB in fp32"
+        if compare_db(value, fixed[name]) < compare_db(value, half[name]) - _LOST_DB:
+            old, new = compare_db(value, half[name]), compare_db(value, fixed[name])
+            return f"the whole program's output {name} loses accuracy in fp16: {old:.1f} -> {new:.1f} dB"
+    return None

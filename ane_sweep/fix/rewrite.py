@@ -1,0 +1,111 @@
+"""The declaration of a rewrite, and the places that it finds. One module each in ane_sweep/fix/rewrites; the file's name
+is the rewrite's.
+
+    REWRITE = ProgramRewrite(order=40, kind="placement", help="...", ...)
+    def match(graph: Graph) -> Iterator[Site]: ...     # the places; the graph is not changed
+    def apply(graph: Graph, site: Site) -> None: ...   # build the new ops, then graph.replace(old, new)
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Literal, Protocol
+
+from ane_sweep.bridge.declared import Declared
+from ane_sweep.errors import ConfigError, suggestion
+from ane_sweep.fix.graph import Graph, Node
+from ane_sweep.mil import graph as mil
+from ane_sweep.mil.package import Package
+
+_PACKAGE = "ane_sweep.fix.rewrites"
+
+
+@dataclass(frozen=True)
+class ProgramRewrite:
+    """The declaration of a rewrite, read from its module without an import.
+
+    order       its rank; a rewrite sees the program as the ones before it left it
+    kind        "placement": kept if the prediction for the chip improves; "accuracy": kept if the error in the Neural
+                Engine's arithmetic falls
+    help        one line: what becomes what
+    condition   when the replacement computes the same
+    bound       the largest difference in fp32, relative to the largest output; 0.0: the same bits
+    derivation  the reason for the bound
+    source      where the advice comes from
+    evidence    what was measured, by whom and on what; or "predicted only"
+    scales      standard deviations of the random inputs with which each place is proven
+    chips       the chips or families that it is for; empty: any, as the prediction decides
+    least_opset the first opset ("CoreML5" is 5) that has the ops of the replacement
+    then        rewrites that are applied with it before the prediction decides, as they pay only together
+    """
+
+    order: int
+    kind: Literal["placement", "accuracy"]
+    help: str
+    condition: str
+    bound: float
+    derivation: str
+    source: str
+    evidence: str
+    scales: tuple[float, ...] = (1.0, 8.0)
+    chips: tuple[str, ...] = ()
+    least_opset: int = 5
+    then: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place where a rewrite matches: the op that is replaced, the other ops of the pattern, and facts for `apply`.
+
+    An op of a site may be gone when its turn comes; the site is then left out.
+    """
+
+    node: Node
+    others: tuple[Node, ...] = ()
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.node.outputs[0] if self.node.outputs else self.node.type
+
+    @property
+    def is_alive(self) -> bool:
+        return self.node.is_alive and all(node.is_alive for node in self.others)
+
+
+class RewriteModule(Protocol):
+    """A module of ane_sweep/fix/rewrites."""
+
+    def match(self, graph: Graph) -> Iterator[Site]: ...
+    def apply(self, graph: Graph, site: Site) -> None: ...
+
+
+REWRITES = Declared(_PACKAGE, "REWRITE", ProgramRewrite, lambda rewrite: rewrite.order)
+
+
+def load(name: str) -> RewriteModule:
+    """Import the module of a rewrite."""
+    module: RewriteModule = import_module(f"{_PACKAGE}.{name}")
+    return module
+
+
+def choose(only: tuple[str, ...] = ()) -> list[str]:
+    """Return the rewrites with these names in their order, or all of them. Raises ConfigError for an unknown name."""
+    if unknown := [name for name in only if name not in REWRITES]:
+        raise ConfigError(
+            f"--only {unknown[0]}: no such rewrite{suggestion(unknown[0], REWRITES)}; `ane-sweep fix --list` has them all"
+        )
+    return [name for name in REWRITES if not only or name in only]
+
+
+def find_sites(name: str, graph: Graph) -> list[Site]:
+    """Return the places of a function where a rewrite matches."""
+    opset = int("".join(filter(str.isdigit, graph.program.opset)) or 5)
+    return list(load(name).match(graph)) if opset >= REWRITES[name].least_opset else []
+
+
+def find_matches(package: Package) -> list[str]:
+    """Return the names of the rewrites that match somewhere in a package. Nothing is changed, proven or predicted."""
+    graphs = [Graph(mil.view_program(package, name), Path()) for name in sorted(package.spec.mlProgram.functions)]
+    return [name for name in REWRITES if any(find_sites(name, one) for one in graphs)]

@@ -1,0 +1,1 @@
+"""The rewrites, one file each: the declaration REWRITE (fix/rewrite.py), `match` and `apply`."""

@@ -1,0 +1,137 @@
+"""`ane-sweep fix PACKAGE -o BETTER`: rewrites of the program for the Neural Engine, each one proven"""
+
+import argparse
+import math
+
+from ane_sweep import installed, tables
+from ane_sweep.errors import ConfigError, StageError
+from ane_sweep.fix import driver
+from ane_sweep.fix.driver import Report, Trial
+from ane_sweep.fix.figures import Figures
+from ane_sweep.fix.rewrite import REWRITES, choose
+from ane_sweep.folders import user_path
+from ane_sweep.terminal import NOT_ALL_OK, count, format_path, print_result, say, size
+from ane_sweep.verbs import _workers
+from ane_sweep.verbs.run import within_memory
+from ane_sweep.words import Parser
+
+_HEADS = ("rewrite", "places", "ops on the ANE", "cost there", "segments", "estimate", "size", "worst fp16", "")
+_SHOWN = 10  # places of a rewrite with --diff
+
+
+def fix(args: list[str]) -> int:
+    """Rewrite a package and report each rewrite; return the exit code. Raises ConfigError for a wrong word."""
+    parser = Parser(
+        "fix MODEL [-o FILE.mlpackage] [--chip m4] [--only NAME,...] [--explain] [--diff] [--list] [--force] [--json]",
+        "Rewrite an ML Program for the Neural Engine: each rewrite is run against the original ops, and kept if the prediction for "
+        "the chip, or the accuracy, gains by it. Figures are predicted. Without -o nothing is written.",
+        "ane-sweep fix model.mlpackage -o better.mlpackage",
+        {NOT_ALL_OK: "the rewritten program computes something else; nothing was written"},
+    )
+    parser.add("model MODEL", "a .mlpackage of an ML Program", nargs="?")
+    _workers.add_shared_options(parser, "the package to write (default: only report)")
+    parser.add("--chip NAME", "whose prediction decides", default="m4")
+    parser.add("--only NAME,...", "only these rewrites", _names, ())
+    parser.add("--explain", "each rewrite's condition, bound, source and evidence")
+    parser.add("--diff", "the ops removed and added, place by place")
+    parser.add("--list", "the rewrites that there are, and nothing else")
+    parser.json(
+        "path, chip, before, after, trials (each with rewrite, status, reason, changes), whole, written", "text"
+    )
+    given = parser.read(args)
+    if given.list:
+        rows = [(name, one.kind, one.help) for name, one in REWRITES.items()]
+        return print_result(
+            given.json, tables.aligned(rows), rewrites={name: vars(one) for name, one in REWRITES.items()}
+        )
+    if given.model is None:
+        raise ConfigError("fix: which package? `ane-sweep fix --help`")
+    return _fix(given)
+
+
+@within_memory()
+def _fix(given: argparse.Namespace) -> int:
+    installed.need_worker("ane-sweep fix")
+    path, out = user_path(given.model), None
+    choose(given.only)
+    if given.output is not None:
+        out = _workers.parse_target(given, "fix", True, "a package is called NAME.mlpackage")
+        _workers.refuse_existing(out, given.force)
+        _workers.refuse_place(path, out)
+    try:
+        report = driver.fix(path, out, given.chip, given.only)
+    except StageError as error:
+        if type(error) is not StageError:  # a package that cannot be read is a wrong word
+            raise
+        say(f"error: {error}")
+        return NOT_ALL_OK
+    return print_result(given.json, describe_report(report, given), **report.to_dict())
+
+
+def describe_report(report: Report, given: argparse.Namespace) -> str:
+    """Format a report: a row for each rewrite that matched, the whole before and after, and what was written."""
+    rows = [_row(trial) for trial in report.trials]
+    rows.append(["together", "", *_changes(report.before, report.after), "", report.whole])
+    lines = [f"{report.path} on {report.chip} (predicted)"]
+    lines += [tables.aligned(rows, heads=_HEADS)] if report.trials else ["  no rewrite matches"]
+    for trial in report.trials:
+        lines += _explain(trial) if given.explain else []
+        lines += _differ(trial) if given.diff else []
+    if report.written is not None:
+        lines.append(f"written: {format_path(report.written)}")
+    elif given.output is not None:
+        lines.append("nothing was written: no rewrite was kept")
+    return "\n".join(lines)
+
+
+def _row(trial: Trial) -> list[str]:
+    worst, places = trial.worst, str(len(trial.changes) or "")
+    accuracy = f"{_db(worst.fp16_before)} -> {_db(worst.fp16_after)}" if worst is not None else ""
+    unproven = sum(not change.proven for change in trial.changes)
+    doubt = f"; {count(unproven, 'place')} not proven: {trial.unproven}" if unproven else ""
+    verdict = f"{trial.status}: {trial.reason}{doubt}"
+    return [trial.rewrite, places, *_changes(trial.before, trial.after), accuracy, verdict]
+
+
+def _changes(before: Figures, after: Figures) -> list[str]:
+    """Return the columns of the figures, each before and after."""
+    pairs = [
+        (f"{before.on_ane} of {before.ops}", f"{after.on_ane} of {after.ops}"),
+        (f"{before.cost_ane:.1%}", f"{after.cost_ane:.1%}"),
+        (str(before.segments), str(after.segments)),
+        (_ms(before.estimate_ms), _ms(after.estimate_ms)),
+        (size(before.bytes), size(after.bytes)),
+    ]
+    return [one if one == other else f"{one} -> {other}" for one, other in pairs]
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g} ms"
+
+
+def _db(value: float) -> str:
+    return "exact" if value == math.inf else "not finite" if value == -math.inf else f"{value:.1f} dB"
+
+
+def _explain(trial: Trial) -> list[str]:
+    one = REWRITES[trial.rewrite]
+    bound = "the same bits in fp32" if one.bound == 0.0 else f"within {one.bound:.1g} of the largest output in fp32"
+    return [
+        f"{trial.rewrite} ({one.kind}): {one.help}", f"  when      {one.condition}", f"  bound     {bound}: {one.derivation}",
+        f"  source    {one.source}", f"  evidence  {one.evidence}",
+    ]  # fmt: skip
+
+
+def _differ(trial: Trial) -> list[str]:
+    lines = [
+        f"{change.rewrite} at {change.place}: - {', '.join(change.removed)}  + {', '.join(change.added) or 'nothing'}"
+        for change in trial.changes[:_SHOWN]
+    ]
+    more = len(trial.changes) - _SHOWN
+    return lines + ([f"  and {more} places more (--json has all)"] if more > 0 else [])
+
+
+def _names(text: str) -> tuple[str, ...]:
+    if names := tuple(part for part in text.split(",") if part):
+        return names
+    raise ValueError("names; it needs a value")
