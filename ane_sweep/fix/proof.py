@@ -29,6 +29,7 @@ MOST_WHOLE_BYTES = 256 << 20  # of the weights of a program that is run as a who
 _LOST_DB = 1.0
 _WHOLE_DB = 60.0  # the least PSNR in fp32 of a whole program whose rewrites are not all exact
 _SEED = 33
+_VIEWS = {"reshape", "transpose", "expand_dims", "squeeze"}
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ def collect_region(graph: Graph) -> Region:
     }
     for proto in before:
         _rename(proto, spares)
+    before += _views(graph, before, [])
+    after += _views(graph, after, [new for _, new in pairs])
     made = {value.name for proto in (*before, *after) for value in proto.outputs}
     reads: dict[str, MIL_pb2.ValueType] = {}
     for protos in (before, after):
@@ -86,6 +89,22 @@ def collect_region(graph: Graph) -> Region:
             reads.update({name: graph.types[name] for name in sorted(view_op(0, proto).reads - own)})
     reads.update({new: graph.types[new] for _, new in pairs if new not in made and not graph.is_constant(new)})
     return Region(reads, _sort(before), _sort(after), pairs)
+
+
+def _views(graph: Graph, protos: Sequence[MIL_pb2.Operation], names: Sequence[str]) -> list[MIL_pb2.Operation]:
+    """Return the reshapes and transposes outside the region that its ops read: both sides may read the same value, one as
+    it is and one through these.
+    """
+    own = {value.name for proto in protos for value in proto.outputs}
+    found: dict[str, MIL_pb2.Operation] = {}
+    left = [*names, *(name for proto in protos for name in sorted(view_op(0, proto).reads))]
+    while left:
+        name = left.pop()
+        maker = graph.maker(name)
+        if maker is not None and maker.type in _VIEWS and name not in found and name not in own:
+            found[name] = _copy(maker.proto)
+            left += sorted(maker.names())
+    return list(found.values())
 
 
 def _constants(graph: Graph, protos: Sequence[MIL_pb2.Operation], made: set[str]) -> list[MIL_pb2.Operation]:
