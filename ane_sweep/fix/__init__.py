@@ -9,6 +9,7 @@
 
     rewrite     the declaration of a rewrite; `rewrites/` has one file for each
     graph       an ML Program as a graph that can be edited        values     types and constants of new ops
+    build       new ops, with the types that the caller gives
     patterns    parts of patterns that rewrites share              figures    the prediction, before and after
     proof       the replaced ops and the new ones on random inputs, and the whole program
     driver      every rewrite on a trial copy, kept if it gains    output     the package, its weights streamed

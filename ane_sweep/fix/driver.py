@@ -18,11 +18,11 @@ from ane_sweep.placement.chips import Chip
 
 _MOST_ROUNDS = 8  # through all rewrites; each but the last changed the program
 
-Excluded = set[tuple[str, str]]  # of (rewrite, place) that a proof refused
+Failures = dict[tuple[str, str], str]  # (rewrite, place): the problem of its proof
 
 
 @dataclass(frozen=True)
-class Change:
+class PlaceChange:
     """A place that a rewrite changed: the types of the ops removed and added, constants left out."""
 
     rewrite: str
@@ -33,7 +33,7 @@ class Change:
 
 
 @dataclass
-class Trial:
+class RewriteTrial:
     """One rewrite tried on a program: kept ("applied") or not ("refused"), with the reason; `unproven` says why places
     were not run.
     """
@@ -43,25 +43,25 @@ class Trial:
     reason: str
     before: Figures
     after: Figures
-    changes: list[Change] = field(default_factory=list)
+    changes: list[PlaceChange] = field(default_factory=list)
     worst: Proof | None = None
     unproven: str | None = None
 
 
 @dataclass
 class Report:
-    """The result for one package. `whole` tells the proof of the whole program; `written` is None if nothing changed."""
+    """The result for one package. `whole` tells the proof of the whole program; `written` stays empty if nothing changed."""
 
     path: Path
     chip: str
     before: Figures
     after: Figures
-    trials: list[Trial]
+    trials: list[RewriteTrial]
     whole: str
     written: Path | None = None
 
     @property
-    def applied(self) -> list[Trial]:
+    def applied(self) -> list[RewriteTrial]:
         return [trial for trial in self.trials if trial.status == "applied"]
 
     def to_dict(self) -> dict[str, object]:
@@ -99,7 +99,7 @@ def fix(path: Path, out: Path | None = None, chip: str = "m4", only: tuple[str, 
     return report
 
 
-def apply_rewrite(package: Package, name: str, scratch: Path) -> tuple[Package, list[Change], dict[str, str]]:
+def apply_rewrite(package: Package, name: str, scratch: Path) -> tuple[Package, list[PlaceChange], Failures]:
     """Apply one rewrite wherever it matches, whatever is predicted.
 
     Return the rewritten package (its new weights lie in `scratch`), the changes, and the places whose proof failed.
@@ -109,7 +109,7 @@ def apply_rewrite(package: Package, name: str, scratch: Path) -> tuple[Package, 
     return attempt.package, attempt.changes, failed
 
 
-def _prove_functions(before: Package, after: Package, trials: list[Trial]) -> str:
+def _prove_functions(before: Package, after: Package, trials: list[RewriteTrial]) -> str:
     """Prove every function of a package as a whole and return the result as text. Raises StageError if one fails."""
     is_exact = all(REWRITES[trial.rewrite].bound == 0.0 for trial in trials)
     for function in sorted(before.spec.mlProgram.functions):
@@ -130,13 +130,19 @@ class _Work:
     def __init__(self, package: Package, chip: Chip, scratch: Path):
         self.package, self.chip, self.scratch = output.copy_package(package), chip, scratch
         self.first = self.figures = figures.measure_figures(package, chip)
-        self.trials: list[Trial] = []
-        self.excluded: Excluded = set()
+        self.trials: list[RewriteTrial] = []
+        self.excluded: set[tuple[str, str]] = set()
         self.proofs: dict[tuple[str, str], Proof | str] = {}
+        self.graphs = self.open_graphs(self.package)
+
+    def open_graphs(self, package: Package) -> list[Graph]:
+        """Return every function of a package as a graph."""
+        names = sorted(package.spec.mlProgram.functions)
+        return [Graph(mil.view_program(package, name), self.scratch) for name in names]
 
     def try_all(self, names: list[str]) -> bool:
-        """Try every rewrite once in order; return True if one was kept. Refusals of earlier rounds are replaced."""
-        self.trials = [trial for trial in self.trials if trial.status == "applied"]
+        """Try every rewrite once in order; return True if one was kept. Judgements of earlier rounds are replaced."""
+        self.trials = [trial for trial in self.trials if trial.status == "applied" or not trial.changes]
         kept = False
         for name in names:
             one = REWRITES[name]
@@ -153,17 +159,18 @@ class _Work:
             failed = attempt.apply()
             if not failed:
                 break
-            refused += [f"{place}: {problem}" for place, problem in failed.items()]
-            self.excluded |= {(name, place) for place in failed}
+            refused += [f"{place}: {problem}" for (_, place), problem in failed.items()]
+            self.excluded |= set(failed)
         if refused:
             reason = f"{len(refused)} places not proven equal, as {refused[0]}"
-            self.trials.append(Trial(name, "refused", reason, self.figures, self.figures))
+            self.trials.append(RewriteTrial(name, "refused", reason, self.figures, self.figures))
         if not attempt.changes:
             return False
         trial = attempt.judge()
         self.trials.append(trial)
         if trial.status == "applied":
             self.package, self.figures = attempt.package, trial.after
+            self.graphs = self.open_graphs(self.package)
         return trial.status == "applied"
 
 
@@ -172,28 +179,27 @@ class _Attempt:
 
     def __init__(self, work: _Work, name: str):
         self.work, self.name, self.package = work, name, work.package
-        self.changes: list[Change] = []
+        self.changes: list[PlaceChange] = []
         self.worst: Proof | None = None
         self.unproven: str | None = None
 
-    def apply(self) -> dict[str, str]:
+    def apply(self) -> Failures:
         """Apply the rewrites to all functions. Return the places whose proof failed, with the problem."""
-        if not any(self._list_sites(Graph(view, self.work.scratch), self.name) for view in _view(self.work.package)):
+        if not any(self._list_sites(graph, self.name) for graph in self.work.graphs):
             return {}
         self.package = output.copy_package(self.work.package)
-        failed: dict[str, str] = {}
-        for view in _view(self.package):
-            graph = Graph(view, self.work.scratch)
+        failed: Failures = {}
+        for graph in self.work.open_graphs(self.package):
             for name in (self.name, *REWRITES[self.name].then):
                 self._apply_to(graph, name, failed)
-            view.block.CopyFrom(graph.write_block())
+            graph.program.block.CopyFrom(graph.write_block())
         return failed
 
     def _list_sites(self, graph: Graph, name: str) -> list[rewrite.Site]:
         found = rewrite.find_sites(name, graph)
         return [site for site in found if (name, site.name) not in self.work.excluded]
 
-    def _apply_to(self, graph: Graph, name: str, failed: dict[str, str]) -> None:
+    def _apply_to(self, graph: Graph, name: str, failed: Failures) -> None:
         module = rewrite.load(name)
         for site in self._list_sites(graph, name):
             place = site.name
@@ -203,20 +209,20 @@ class _Attempt:
             try:
                 module.apply(graph, site)
             except ValueError as error:
-                failed[place] = f"the rewrite does not fit: {error}"
+                failed[name, place] = f"the rewrite does not fit: {error}"
                 continue
             region = proof.collect_region(graph)
             found = self._prove(graph, name, region)
             if isinstance(found, str):
                 self.unproven = found
             elif found.problem is not None:
-                failed[place] = found.problem
+                failed[name, place] = found.problem
             elif self.worst is None or found.fp16_after < self.worst.fp16_after:
                 self.worst = found
-            self.changes.append(Change(name, place, region.removed, region.added, not isinstance(found, str)))
+            self.changes.append(PlaceChange(name, place, region.removed, region.added, not isinstance(found, str)))
 
     def _prove(self, graph: Graph, name: str, region: proof.Region) -> Proof | str:
-        """Return the proof of a region, from memory if an equal one was proven, or the reason why there is none."""
+        """Return the proof of a region, from memory if an equal one was proven, or the reason why it cannot be run."""
         one, key = REWRITES[name], (name, proof.sign(region))
         if key not in self.work.proofs:
             try:
@@ -227,7 +233,7 @@ class _Attempt:
                 self.work.proofs[key] = found
         return self.work.proofs[key]
 
-    def judge(self) -> Trial:
+    def judge(self) -> RewriteTrial:
         """Return the trial: a placement rewrite must improve the prediction, an accuracy rewrite is proven to help."""
         before, after = self.work.figures, figures.measure_figures(self.package, self.work.chip)
         if REWRITES[self.name].kind == "accuracy":
@@ -235,7 +241,7 @@ class _Attempt:
         else:
             helps, reason = figures.find_gain(before, after)
         status = "applied" if helps else "refused"
-        return Trial(self.name, status, reason, before, after, self.changes, self.worst, self.unproven)
+        return RewriteTrial(self.name, status, reason, before, after, self.changes, self.worst, self.unproven)
 
     def _judge_accuracy(self, before: Figures, after: Figures) -> tuple[bool, str]:
         if self.worst is None:
@@ -243,7 +249,3 @@ class _Attempt:
         if after.refused > before.refused:
             return False, f"the Neural Engine refuses {after.refused - before.refused} more ops"
         return True, f"in the Neural Engine's arithmetic {self.worst.ane_before:.1f} -> {self.worst.ane_after:.1f} dB"
-
-
-def _view(package: Package) -> list[mil.Program]:
-    return [mil.view_program(package, name) for name in sorted(package.spec.mlProgram.functions)]

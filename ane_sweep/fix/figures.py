@@ -9,7 +9,7 @@ from ane_sweep.placement import predict, programs
 from ane_sweep.placement.chips import Chip
 from ane_sweep.placement.rows import cost_share, count_ops
 
-_SAME = 0.005  # the smallest relative change of an estimate, or change of a share of the cost, that counts
+_SAME = 0.005  # the smallest relative change of an estimate or a cost that counts
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Figures:
     on_ane: int
     refused: int
     cost_ane: float
+    off_ane_ms: float
     segments: int
     closed: int
     estimate_ms: float | None
@@ -38,6 +39,7 @@ def measure_figures(package: Package, chip: Chip) -> Figures:
         on_ane=counted.ane,
         refused=sum("ane" not in row.verdict.supported for row in rows),
         cost_ane=cost_share(rows).ane,
+        off_ane_ms=sum(row.ms for row in rows if row.preferred != "ane"),
         segments=sum(chunk.segments for chunk in prediction.chunks),
         closed=sum(gate.effect == "cpu" for chunk in prediction.chunks for gate in chunk.gates),
         estimate_ms=estimate.ms if estimate is not None else None,
@@ -59,12 +61,12 @@ def find_gain(before: Figures, after: Figures) -> tuple[bool, str]:
     """Return (True, the gain) if the prediction improves, else (False, the reason against the rewrite).
 
     The first figure that differs decides: gates that keep the whole program off the Neural Engine, the estimate, ops
-    that the Neural Engine refuses, its share of the cost, segments.
+    that the Neural Engine refuses, its planner cost elsewhere, segments.
     """
     steps = [
         ("gates closed", float(before.closed), float(after.closed), 0.0),
         ("ops refused", float(before.refused), float(after.refused), 0.0),
-        ("% of the cost off the Neural Engine", 100 - 100 * before.cost_ane, 100 - 100 * after.cost_ane, 100 * _SAME),
+        ("ms of planner cost off the Neural Engine", before.off_ane_ms, after.off_ane_ms, _SAME * before.off_ane_ms),
         ("segments", float(before.segments), float(after.segments), 0.0),
     ]
     if before.estimate_ms is not None and after.estimate_ms is not None:

@@ -2,27 +2,23 @@
 
     for node in graph.nodes("softplus"):
         (x,) = node.reads("x")
-        build = graph.before(node)                                        # new ops go before this one
-        made = build.op("relu", {"x": x}, graph.shape(x), graph.dtype(x))
-        graph.replace(node.outputs[0], made)                              # `made` takes over the name; dead ops go
+        made = Builder(graph, node).op("relu", {"x": x}, graph.shape(x))   # build.py; new ops go before this one
+        graph.replace(node.outputs[0], made)                               # `made` takes over the name; dead ops go
 
 A replacement takes over the name of the value that it replaces, so readers, nested blocks, and the function's outputs
 need no change. Every step costs as much as it touches; nothing walks the whole program but `write_block`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from ane_sweep.errors import PackageError
-from ane_sweep.fix import values
-from ane_sweep.fix.values import Shape, Text
 from ane_sweep.mil import graph as mil
 from ane_sweep.mil.element_types import TensorType, string_value, tensor_type
 from ane_sweep.mil.proto import MIL_pb2
 
-Given = str | Text | bool | int | float | np.ndarray | np.generic | Sequence[str] | Sequence[int] | Sequence[bool]
 _EFFECTS = {"write_state", "print", "coreml_update_state"}  # ops that run for what they do, not for what they make
 
 
@@ -133,12 +129,12 @@ class Graph:
         return tensor_type(self.types[name]) if name in self.types else None
 
     def dtype(self, name: str) -> str:
-        """Return the element type of a tensor. Raises ValueError for a value that is none."""
+        """Return the element type of a tensor. Raises ValueError for another value."""
         return self._tensor(name).dtype
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the sizes of a tensor. Raises ValueError if one is unknown; `static` tells before."""
-        return tuple(_known(size, name) for size in self._tensor(name).shape)
+        return tuple(_require_size(size, name) for size in self._tensor(name).shape)
 
     def static(self, *names: str | None) -> bool:
         """Return True if all of these are tensors whose sizes are known."""
@@ -162,20 +158,12 @@ class Graph:
         return decoded if isinstance(decoded, (np.ndarray, str)) else None
 
     def parameter(self, node: Node, name: str) -> np.ndarray | str | None:
-        """Return the constant given for a parameter of an op; None if there is none, or if it is computed."""
+        """Return the constant given for a parameter of an op; None if it is absent or computed."""
         given = node.proto.inputs
         if name in given and len(given[name].arguments) == 1 and not given[name].arguments[0].name:
             decoded = mil.decode(given[name].arguments[0].value, self.program.package)
             return decoded if isinstance(decoded, (np.ndarray, str)) else None
         return self.value(node.read(name))
-
-    def before(self, node: Node) -> "Builder":
-        """Return a builder whose new ops are put before an op, and carry its scope."""
-        return Builder(self, node, node.proto)
-
-    def after(self, node: Node) -> "Builder":
-        """Return a builder whose new ops are put after an op, and carry its scope."""
-        return Builder(self, node.next, node.proto)
 
     def replace(self, old: str, new: str) -> None:
         """Let `new` stand for `old`, and remove the ops that nothing needs any more.
@@ -192,10 +180,17 @@ class Graph:
                 self._rename_reads(old, new, self.users(old))
                 self._drop_dead(self._maker.get(old))
                 return
-            new = Builder(self, self._end, self._maker[old].proto).op(
-                "identity", {"x": new}, self.shape(new), self.dtype(new)
-            )
+            new = self._add_identity(new)
         self._swap(old, new)
+
+    def _add_identity(self, name: str) -> str:
+        """Add an op at the end that returns a value unchanged, and return its output's name."""
+        proto, made = MIL_pb2.Operation(type="identity"), self.fresh_name(f"{name}_identity")
+        proto.attributes["name"].CopyFrom(string_value(made))
+        proto.inputs["x"].arguments.add(name=name)
+        proto.outputs.add(name=made).type.CopyFrom(self.types[name])
+        self.add(proto, self._end)
+        return made
 
     def _swap(self, old: str, new: str) -> None:
         """Give the name `old` to the value `new`; the op that made `old` gets a spare name, and goes if nothing needs it."""
@@ -309,81 +304,12 @@ class Graph:
                     left.append(maker)
 
 
-class Builder:
-    """A maker of ops at one place of a graph."""
-
-    def __init__(self, graph: Graph, place: Node, like: MIL_pb2.Operation):
-        self.graph, self.place = graph, place
-        is_constant = like.type == "const" or like.type.startswith("constexpr_")
-        self.carried = {} if is_constant else {key: like.attributes[key] for key in like.attributes if key != "name"}
-        self.base = like.outputs[0].name if like.outputs else like.type
-
-    def op(self, kind: str, inputs: Mapping[str, Given], shape: Shape, dtype: str | None = None) -> str:
-        """Add an op with one output and return the output's name.
-
-        `inputs` maps parameters to names of values (a list of names for several), or to constants: numbers, lists of
-        numbers, arrays, Text. Floats of Python get the type of the op's `x`, as the output does without `dtype`.
-        """
-        return self.ops(kind, inputs, [(shape, dtype)])[0]
-
-    def ops(self, kind: str, inputs: Mapping[str, Given], outputs: Sequence[tuple[Shape, str | None]]) -> list[str]:
-        """Add an op with several outputs, given as (shape, element type), and return their names."""
-        graph, first = self.graph, inputs.get("x", inputs.get("values"))
-        source = first if isinstance(first, str) else first[0] if isinstance(first, list) else None
-        dtype = graph.dtype(source) if isinstance(source, str) else "fp32"
-        name = graph.fresh_name(f"{self.base}_{kind}")
-        proto = MIL_pb2.Operation(type=kind)
-        for key, value in self.carried.items():
-            proto.attributes[key].CopyFrom(value)
-        proto.attributes["name"].CopyFrom(string_value(name))
-        for parameter, given in inputs.items():
-            for one in self._arguments(parameter, given, name, dtype):
-                proto.inputs[parameter].arguments.add(name=one)
-        for index, (shape, kind_of) in enumerate(outputs):
-            made = name if index == 0 else graph.fresh_name(f"{name}_{index}")
-            proto.outputs.add(name=made).type.CopyFrom(values.make_type(kind_of or dtype, shape))
-        graph.add(proto, self.place)
-        return [value.name for value in proto.outputs]
-
-    def const(
-        self,
-        value: Text | bool | float | np.ndarray | np.generic | Sequence[int],
-        name: str = "const",
-        dtype: str = "fp32",
-    ) -> str:
-        """Add a constant and return its name. Arrays of floats from 10 numbers on become weights."""
-        array = value if isinstance(value, Text) else values.to_array(value, dtype)
-        return self._const(values.make_value(array, self.graph.program.package, self.graph.scratch), name)
-
-    def view(self, name: str, shape: Sequence[int]) -> str:
-        """Return a const's output under another shape. The weight is shared, not copied."""
-        value = self.graph.message(name)
-        if value is None:
-            raise ValueError(f"`{name}` is no constant")
-        return self._const(values.view_value(value, shape), name)
-
-    def _const(self, value: MIL_pb2.Value, base: str) -> str:
-        proto, name = MIL_pb2.Operation(type="const"), self.graph.fresh_name(f"{self.base}_{base}"[:200])
-        proto.attributes["name"].CopyFrom(string_value(name))
-        proto.attributes["val"].CopyFrom(value)
-        proto.outputs.add(name=name).type.CopyFrom(value.type)
-        self.graph.add(proto, self.place)
-        return name
-
-    def _arguments(self, parameter: str, given: Given, name: str, dtype: str) -> list[str]:
-        if isinstance(given, str) and not isinstance(given, Text):
-            return [given]
-        if isinstance(given, (list, tuple)) and given and all(isinstance(one, str) for one in given):
-            return [str(one) for one in given]
-        return [self.const(given, f"{name.removeprefix(self.base + '_')}_{parameter}", dtype)]  # type: ignore[arg-type]
-
-
 def has_effect(proto: MIL_pb2.Operation) -> bool:
     """Return True for an op that must stay although nothing reads its outputs."""
     return proto.type in _EFFECTS or any(has_effect(inner) for block in proto.blocks for inner in block.operations)
 
 
-def _known(size: int | None, name: str) -> int:
+def _require_size(size: int | None, name: str) -> int:
     if size is None:
         raise ValueError(f"`{name}` has a size that is not known")
     return size

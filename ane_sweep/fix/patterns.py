@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ane_sweep.fix.build import Builder
 from ane_sweep.fix.graph import Graph, Node
 
 
@@ -55,4 +56,4 @@ def slice_axis(graph: Graph, at: Node, x: str, axis: int, start: int, stop: int)
     begin, end = [0] * len(shape), list(shape)
     begin[axis], end[axis] = start, stop
     shape[axis] = stop - start
-    return graph.before(at).op("slice_by_index", {"x": x, "begin": begin, "end": end}, shape)
+    return Builder(graph, at).op("slice_by_index", {"x": x, "begin": begin, "end": end}, shape)

@@ -52,7 +52,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Proof:
-    """The result of a proof: `problem` is None if it holds. PSNRs are the worst of all outputs and inputs, in dB."""
+    """The result of a proof: without a `problem` it holds. PSNRs are the worst of all outputs and inputs, in dB."""
 
     difference: float
     fp16_before: float

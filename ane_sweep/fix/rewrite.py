@@ -33,7 +33,7 @@ class ProgramRewrite:
     bound       the largest difference in fp32, relative to the largest output; 0.0: the same bits
     derivation  the reason for the bound
     source      where the advice comes from
-    evidence    what was measured, by whom and on what; or "predicted only"
+    evidence    measurements with their author and chip; or "predicted only"
     scales      standard deviations of the random inputs with which each place is proven
     chips       the chips or families that it is for; empty: any, as the prediction decides
     least_opset the first opset ("CoreML5" is 5) that has the ops of the replacement

@@ -6,7 +6,7 @@ import math
 from ane_sweep import installed, tables
 from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.fix import driver
-from ane_sweep.fix.driver import Report, Trial
+from ane_sweep.fix.driver import Report, RewriteTrial
 from ane_sweep.fix.figures import Figures
 from ane_sweep.fix.rewrite import REWRITES, choose
 from ane_sweep.folders import user_path
@@ -84,7 +84,7 @@ def describe_report(report: Report, given: argparse.Namespace) -> str:
     return "\n".join(lines)
 
 
-def _row(trial: Trial) -> list[str]:
+def _row(trial: RewriteTrial) -> list[str]:
     worst, places = trial.worst, str(len(trial.changes) or "")
     accuracy = f"{_db(worst.fp16_before)} -> {_db(worst.fp16_after)}" if worst is not None else ""
     unproven = sum(not change.proven for change in trial.changes)
@@ -113,7 +113,7 @@ def _db(value: float) -> str:
     return "exact" if value == math.inf else "not finite" if value == -math.inf else f"{value:.1f} dB"
 
 
-def _explain(trial: Trial) -> list[str]:
+def _explain(trial: RewriteTrial) -> list[str]:
     one = REWRITES[trial.rewrite]
     bound = "the same bits in fp32" if one.bound == 0.0 else f"within {one.bound:.1g} of the largest output in fp32"
     return [
@@ -122,7 +122,7 @@ def _explain(trial: Trial) -> list[str]:
     ]  # fmt: skip
 
 
-def _differ(trial: Trial) -> list[str]:
+def _differ(trial: RewriteTrial) -> list[str]:
     lines = [
         f"{change.rewrite} at {change.place}: - {', '.join(change.removed)}  + {', '.join(change.added) or 'nothing'}"
         for change in trial.changes[:_SHOWN]

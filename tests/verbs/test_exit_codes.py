@@ -20,6 +20,7 @@ from ane_sweep.bundles import delivery
 from ane_sweep.calibration import run as calibration
 from ane_sweep.calibration.figures import CalibrationRows
 from ane_sweep.errors import StageError, TrackingError
+from ane_sweep.fix import driver as rewriting
 from ane_sweep.mil import package
 from ane_sweep.planner import help
 from ane_sweep.report import drift
@@ -218,6 +219,10 @@ def arrange(room, verb: str, code: int) -> list[str]:
             found.labels = {record.cell_key: "it" for record in records}
             room.patch.setattr(search_run, "best", lambda *_: (found, records))
             return TINY
+        case ("fix", 0 | 1):
+            if code:
+                room.patch.setattr(rewriting, "fix", raising(StageError("an output differs")))
+            return [str(conv_chain(room.path / "m.mlpackage", 3))]
         case ("compress" | "chunk", 0 | 1):
             package.write(
                 conv_chain(room.path / "m.mlpackage", 3), recent(package.read(room.path / "m.mlpackage").spec)

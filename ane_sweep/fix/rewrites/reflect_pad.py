@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from ane_sweep.fix.build import Builder
 from ane_sweep.fix.graph import Graph
 from ane_sweep.fix.patterns import numbers, slice_axis, text
 from ane_sweep.fix.rewrite import ProgramRewrite, Site
@@ -45,7 +46,7 @@ def apply(graph: Graph, site: Site) -> None:
         high = [slice_axis(graph, node, made, axis, size - 2 - place, size - 1 - place) for place in range(after)]
         if low or high:
             shape[axis] += before + after
-            made = graph.before(node).op(
+            made = Builder(graph, node).op(
                 "concat", {"values": [*low, made, *high], "axis": axis, "interleave": False}, shape
             )
     graph.replace(node.outputs[0], made)

@@ -6,6 +6,7 @@ with it.
 
 from collections.abc import Iterator
 
+from ane_sweep.fix.build import Builder
 from ane_sweep.fix.graph import Graph
 from ane_sweep.fix.rewrite import ProgramRewrite, Site
 
@@ -38,7 +39,7 @@ def _is_shifted(graph: Graph, x: str) -> bool:
 
 def apply(graph: Graph, site: Site) -> None:
     (x,) = site.node.reads("x")
-    build, shape = graph.before(site.node), graph.shape(x)
+    build, shape = Builder(graph, site.node), graph.shape(x)
     size = build.op("abs", {"x": x}, shape)
     turned = build.op("mul", {"x": size, "y": -1.0}, shape)
     rest = build.op("softplus", {"x": turned}, shape)
