@@ -113,10 +113,10 @@ def _prove_functions(before: Package, after: Package, trials: list[RewriteTrial]
     """Prove every function of a package as a whole and return the result as text. Raises StageError if one fails."""
     is_exact = all(REWRITES[trial.rewrite].bound == 0.0 for trial in trials)
     mends_nan = any(REWRITES[trial.rewrite].mends_nan for trial in trials)
-    is_accuracy = any(REWRITES[trial.rewrite].kind == "accuracy" for trial in trials)
+    enough = min(REWRITES[trial.rewrite].enough_db for trial in trials)
     for function in sorted(before.spec.mlProgram.functions):
         try:
-            problem = proof.prove_whole(before, after, function, is_exact, mends_nan, is_accuracy)
+            problem = proof.prove_whole(before, after, function, is_exact, enough, mends_nan)
         except PackageError as error:
             return f"not proven as a whole: {error}"
         if problem is not None:
@@ -229,7 +229,7 @@ class _Attempt:
         if key not in self.work.proofs:
             try:
                 found = proof.prove_region(
-                    graph, region, one.bound, one.scales, one.kind == "accuracy", one.mends_nan, masks
+                    graph, region, one.bound, one.scales, one.kind == "accuracy", one.enough_db, one.mends_nan, masks
                 )
             except PackageError as error:
                 self.work.proofs[key] = str(error)

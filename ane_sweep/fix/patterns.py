@@ -108,7 +108,9 @@ def read_log_sum_exp(graph: Graph, node: Node | None) -> tuple[str, list[int], b
         return None
     rank, keep = len(graph.shape(x)), number(graph, total, "keep_dims", 0.0)
     axes = numbers(graph, total, "axes") if "axes" in total.proto.inputs else list(range(rank))
-    return (x, sorted(axis % rank for axis in axes), bool(keep)) if axes and rank and keep is not None else None
+    over = sorted(axis % rank for axis in axes or [])
+    is_sum = any(graph.shape(x)[axis] > 1 for axis in over)
+    return (x, over, bool(keep)) if is_sum and keep is not None else None
 
 
 def add_shifted_sum(build: Builder, x: str, axes: list[int]) -> tuple[str, str, str]:

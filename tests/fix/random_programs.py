@@ -59,24 +59,8 @@ class Pool:
 
 def plain(pool):
     mb, x = pool.mb, pool.take()
-    kind = pool.draw.choice(
-        [
-            "relu",
-            "tanh",
-            "sigmoid",
-            "softplus",
-            "abs",
-            "erf",
-            "silu",
-            "gelu",
-            "sin",
-            "clip",
-            "identity",
-            "square",
-            "mish",
-            "quick",
-        ]
-    )
+    names = "relu tanh sigmoid softplus abs erf silu gelu sin clip identity square mish quick"
+    kind = pool.draw.choice(names.split(" "))
     if kind == "gelu":
         return mb.gelu(x=x, mode=pool.draw.choice(("EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION")))
     if kind == "clip":

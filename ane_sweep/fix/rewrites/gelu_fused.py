@@ -18,14 +18,15 @@ REWRITE = ProgramRewrite(
     order=15,
     kind="placement",
     help="0.5 x (1 + erf(x / sqrt(2))), 0.5 x (1 + tanh(...)) and x * sigmoid(1.702 x) -> gelu, in the mode that is equal",
-    condition="constants are those of the formula as nearly as an fp16 number can be",
-    bound=2e-4,
-    derivation="constants in fp16 are up to 2^-11 off, which moves gelu by at most 0.3 * 2^-11 of the largest output",
+    condition="constants are those of the formula as nearly as an fp16 number can be; 64 numbers or more",
+    bound=1e-3,
+    derivation="three constants in fp16, each up to 2^-11 off, where gelu moves by less than its argument",
     source="coremltools' passes fuse_gelu_exact and fuse_gelu_tanh_approximation, for fewer spellings",
     evidence="predicted only",
 )
 _ROOT, _INNER, _CUBE, _QUICK = math.sqrt(0.5), math.sqrt(2 / math.pi), 0.044715, 1.702
 _MOST = 6  # factors of the product
+_LEAST = 64  # numbers: of fewer, all may lie where gelu is near 0, and nothing is gained
 
 
 def match(graph: Graph) -> Iterator[Site]:
@@ -40,7 +41,7 @@ def _read(graph: Graph, node: Node) -> tuple[str, Node, str] | None:
     x = _read_factor(graph, inner, _QUICK if node.type == "sigmoid" else _ROOT)
     if node.type == "tanh":
         x = _read_cubic(graph, inner)
-    if x is None or not graph.static(x):
+    if x is None or not graph.static(x) or math.prod(graph.shape(x)) < _LEAST:
         return None
     if node.type == "sigmoid":
         last = graph.only_user(node.outputs[0])

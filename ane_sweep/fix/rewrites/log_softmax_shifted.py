@@ -13,6 +13,7 @@ from ane_sweep.fix.rewrite import ProgramRewrite, Site
 REWRITE = ProgramRewrite(
     order=80,
     kind="accuracy",
+    enough_db=60.0,
     help="fp16 log(softmax(x)) and x - logsumexp(x) -> x - max - log(sum(exp(x - max)))",
     condition="no +infinity in x, and no probability that is 0 in fp32 (x within 100 of its largest): there it was -infinity",
     bound=1e-6,
@@ -37,7 +38,8 @@ def _read(graph: Graph, node: Node) -> tuple[str, list[int], Node] | None:
         x = inner.read("x") if inner is not None else None
         if inner is None or axis is None or x is None or not is_half(graph, x, node.outputs[0]):
             return None
-        return x, [int(axis) % len(graph.shape(x))], inner
+        axis = int(axis) % len(graph.shape(x))
+        return (x, [axis], inner) if graph.shape(x)[axis] > 1 else None
     inner = only_maker(graph, node.read("y"))
     widened = inner if inner is not None and inner.type == "expand_dims" else None
     if widened is not None:

@@ -17,6 +17,7 @@ _MOST = 1024  # elements along the axis: 10 ops for each doubling
 REWRITE = ProgramRewrite(
     order=82,
     kind="accuracy",
+    enough_db=60.0,
     help="fp16 log(cumsum(exp(x))) -> log2(n) steps of max(a, b) + softplus(-|a - b|)",
     condition="x finite; the axis has at most 1,024 elements; neither reversed nor exclusive",
     bound=1e-5,

@@ -10,6 +10,7 @@ from ane_sweep.fix.rewrite import ProgramRewrite, Site
 REWRITE = ProgramRewrite(
     order=81,
     kind="accuracy",
+    enough_db=60.0,
     help="fp16 reduce_log_sum_exp and log(sum(exp(x))) -> max + log(sum(exp(x - max)))",
     condition="no +infinity in x; a row of -infinity alone stays -infinity",
     bound=1e-5,

@@ -23,6 +23,7 @@ _MOST = 1000  # ops from a mask to every softmax
 REWRITE = ProgramRewrite(
     order=86,
     kind="accuracy",
+    enough_db=60.0,
     help="fp16 masks of -infinity, as finfo(fp32).min becomes, on their way to softmax -> -30,000",
     condition="factors of the mask are 0 or 1 and scores lie within 10,000 of 0; rows with a NaN before become numbers, "
     "which no comparison may read",
@@ -49,7 +50,7 @@ def match(graph: Graph) -> Iterator[Site]:
         ordered = [one for one in graph if one in found]
         made = {node.outputs[0], *(one.outputs[0] for one in found)}
         factors = [name for one in ordered if one.type == "mul" for name in one.names()]
-        yield Site(ordered[0], (node, *ordered[1:]), tuple(name for name in factors if name not in made))
+        yield Site(ordered[0], (node, *ordered[1:]), masks=tuple(name for name in factors if name not in made))
 
 
 def _follow(graph: Graph, node: Node) -> set[Node] | None:

@@ -10,6 +10,7 @@ from ane_sweep.fix.rewrite import ProgramRewrite, Site
 REWRITE = ProgramRewrite(
     order=84,
     kind="accuracy",
+    enough_db=60.0,
     help="fp16 reduce_sum over n elements, times 1/n or divided by n -> reduce_mean",
     condition="the factor is a constant that is 1/n as nearly as an fp16 number can be",
     bound=1e-3,
