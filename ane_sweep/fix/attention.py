@@ -41,7 +41,7 @@ class ScoreStep:
 
 
 @dataclass(frozen=True)
-class Attention:
+class AttentionPattern:
     """Attention of `heads` heads: the op `last` makes its result, `inner` are its other ops.
 
     `query`, `key` and `value` may have fewer heads than `heads`; neighbours then share one. `key_scale` is a factor of the
@@ -69,8 +69,8 @@ def _lift(shape: Shape, rank: int, batch: int, heads: int) -> Shape:
     return (1,) * (4 - len(shape)) + shape
 
 
-def find_attention(graph: Graph, last: Node) -> Attention | None:
-    """Return the attention whose result an op makes, or None. Sizes are known, and no other op reads a value within it."""
+def find_attention(graph: Graph, last: Node) -> AttentionPattern | None:
+    """Return the attention whose result an op makes, or None. Sizes are known, and each inner value has one reader."""
     found = _find_fused(graph, last) if last.type == "scaled_dot_product_attention" else _find_single(graph, last)
     if found is None or 0 in (found.batch, found.heads):
         return None
@@ -80,7 +80,7 @@ def find_attention(graph: Graph, last: Node) -> Attention | None:
     return found if fits and len(kinds) == 1 else None
 
 
-def _find_fused(graph: Graph, last: Node) -> Attention | None:
+def _find_fused(graph: Graph, last: Node) -> AttentionPattern | None:
     names, mask = [last.read(key) for key in ("query", "key", "value")], last.read("attn_mask")
     if not graph.static(*names, *([mask] if mask else []), last.outputs[0]) or any(map(graph.is_constant, names)):
         return None
@@ -116,7 +116,7 @@ def _fits(shape: Shape, scores: Shape) -> bool:
     return len(shape) <= len(scores) and all(one in (1, size) for one, size in zip(shape[::-1], scores[::-1]))
 
 
-def _find_single(graph: Graph, last: Node) -> Attention | None:
+def _find_single(graph: Graph, last: Node) -> AttentionPattern | None:
     if last.type != "matmul" or number(graph, last, "transpose_x", 0) or not graph.static(last.outputs[0]):
         return None
     softmax, bridge = _skip_reshape(graph, last.read("x"))
@@ -147,11 +147,11 @@ def _find_single(graph: Graph, last: Node) -> Attention | None:
 
 def _assemble(
     last: Node, batch: int, heads: int, found: list[Heads | None], steps: list[ScoreStep], inner: tuple[Node, ...]
-) -> Attention | None:
+) -> AttentionPattern | None:
     query, key, value = found
     if query is None or key is None or value is None:
         return None
-    return Attention(last, batch, heads, query, key, value, steps, inner)
+    return AttentionPattern(last, batch, heads, query, key, value, steps, inner)
 
 
 def _skip_reshape(graph: Graph, name: str | None) -> tuple[Node | None, tuple[Node, ...]]:

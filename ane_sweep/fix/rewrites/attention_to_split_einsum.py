@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ane_sweep.fix.attention import Attention, Heads, Operand, ScoreStep, Shape, find_attention
+from ane_sweep.fix.attention import AttentionPattern, Heads, Operand, ScoreStep, Shape, find_attention
 from ane_sweep.fix.build import Builder, Given
 from ane_sweep.fix.graph import Graph
 from ane_sweep.fix.patterns import slice_axis
@@ -107,7 +107,7 @@ def _split_heads(graph: Graph, build: Builder, x: str, heads: Heads, axis: int) 
 
 
 def _place_operand(
-    graph: Graph, build: Builder, found: Attention, step: ScoreStep, operand: Operand, masks: Masks
+    graph: Graph, build: Builder, found: AttentionPattern, step: ScoreStep, operand: Operand, masks: Masks
 ) -> list[Given]:
     """Return an operand of the scores as (B, keys, 1, queries): one for all heads, or one for each."""
     if not isinstance(operand, str):
@@ -127,7 +127,7 @@ def _place_operand(
     return [slice_axis(graph, build.place, x, 2, head, head + 1) for head in range(heads)] if heads > 1 else [x]
 
 
-def _show_result(graph: Graph, build: Builder, found: Attention, made: list[str]) -> str:
+def _show_result(graph: Graph, build: Builder, found: AttentionPattern, made: list[str]) -> str:
     """Return the heads' results (B, d, 1, S) as the attention's own: (B, heads, S, d), or with the leading axes merged."""
     batch, heads, length, width = found.batch, found.heads, found.query.length, found.value.width
     shape = (batch, heads * width, 1, length)
