@@ -312,6 +312,8 @@ def prove_whole(
 ) -> str | None:
     """Run a function of the original and of the rewritten package on random inputs. Return the problem, or None.
 
+    `enough`: as in `prove_region`.
+
     Raises errors.PackageError if it cannot be run here, or is too large.
     """
     source, target = (one.spec.mlProgram.functions[function] for one in (before, after))
