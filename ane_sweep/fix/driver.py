@@ -121,7 +121,7 @@ def _prove_functions(before: Package, after: Package, trials: list[RewriteTrial]
             return f"not proven as a whole: {error}"
         if problem is not None:
             raise StageError(
-                f"{before.path}: {problem}; nothing was written. That is a mistake of a rewrite: try --only"
+                f"{before.path}: {problem}; nothing was written. That is a mistake of a rewrite: try them one by one"
             )
     return "the whole program computes the same on random inputs"
 
