@@ -199,6 +199,8 @@ def show(folder: Path, records: list[Record]) -> None:
     console, width, within = Console(), columns(), format_path(folder.parent)
     if console.is_terminal:
         console.print(screen.as_table(records, width, within), width=width)
+        for line in screen.list_commands(records, within):
+            print(line)
     else:
         print(screen.as_text(records, width, within), end="")
     for line in machines.lines(records, disk.read_json(folder / "run.json") or {}):

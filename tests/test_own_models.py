@@ -7,7 +7,7 @@ from tiny import ONCE, RAN
 
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.record import Status, read_records
-from ane_sweep.report.table import as_markdown
+from ane_sweep.report import as_markdown
 
 NETS = '''
 import torch

@@ -12,6 +12,8 @@ from ane_sweep import engine
 from ane_sweep.api import asked, inline
 from ane_sweep.bridge import metrics, record
 from ane_sweep.bridge.cell import Cell
+from ane_sweep.bridge.key import format_value
+from ane_sweep.bridge.metrics import METRICS
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record
 from ane_sweep.bundles import delivery
@@ -20,24 +22,21 @@ from ane_sweep.errors import ConfigError
 from ane_sweep.folders import outputs_folder
 from ane_sweep.planner import compose, config, free, overview
 from ane_sweep.report import document, page, screen, table
-from ane_sweep.report.doubts import doubts
+from ane_sweep.results import answer as results_answer
+from ane_sweep.results import headline
 from ane_sweep.results.difference import LEAST_PERCENT, LEVEL
 from ane_sweep.search import answer, goal
 from ane_sweep.search import run as searching
 from ane_sweep.store import runs
 from ane_sweep.store.cache import open_store
-from ane_sweep.terminal import OK
+from ane_sweep.terminal import OK, format_path
 from ane_sweep.tracking import naming
 
 if TYPE_CHECKING:
     import pandas
 
 _ONE = threading.Lock()  # a sweep has the machine to itself: another thread's waits
-_WIDTH = 120
-_HEADLINE = (
-    "latency_median_ms", "latency_ms", "psnr_db", "psnr_worst_db", "package_bytes",
-    *(spec.name for spec in metrics.scores()), "ops_ane", "ops_total",
-)  # fmt: skip
+_WIDTH = 100
 
 
 @dataclass(frozen=True)
@@ -86,18 +85,19 @@ class Sweep:
     def frame(self) -> "pandas.DataFrame":
         """Return a data frame with one row per cell, named by its axes: `minilm chunks=2`.
 
-        The columns: the axes that vary, with the model; `status`; every figure under its kind, a chip's with the chip
-        (`measured.latency_median_ms`, `predicted.m4.ops_ane`), the headline figures first; `reason` and `cell_key`.
+        The columns: the axes that vary, with the model; the headline latency with its kind, ends and chip; the shares of
+        the ops and of the cost on the Neural Engine, predicted for the chip that the user ships for; PSNR, size and
+        `status`; then every figure under its kind, a chip's with the chip (`measured.latency_median_ms`,
+        `predicted.m4.ops_ane`); `reason` and `cell_key`.
         """
         import pandas
 
         cells = [record.flat_cell(one) for one in self.records]
         axes = list(dict.fromkeys(["model", *record.varying_names(cells)]))
-        labels = dict.fromkeys(metric.label for one in self.records for metric in one.metrics)
-        figures = dict.fromkeys(sorted(labels, key=_headline))
+        figures = dict.fromkeys(metric.label for one in self.records for metric in one.metrics)
         rows = [
             {record.as_typed(axis): cell.get(axis) for axis in axes}
-            | {"status": str(one.status)}
+            | _weigh(one)
             | figures
             | {metric.label: metric.value for metric in one.metrics}
             | {"reason": one.reason, "cell_key": one.cell_key}
@@ -111,7 +111,7 @@ class Sweep:
 
         Returns their paths in the order in which they run. Raises ConfigError if the axes mean several cells, or none.
         """
-        chosen = ",".join(f"{axis}={sides.text_of(value)}" for axis, value in axes.items())
+        chosen = ",".join(f"{axis}={format_value(value)}" for axis, value in axes.items())
         return get(f"{self.path}:{chosen}" if chosen else str(self.path), folder, self.path.parent.parent)
 
     def compare(self, before: "str | os.PathLike[str] | Sweep", *, across_hosts: bool = False) -> "Compared":
@@ -131,13 +131,18 @@ class Sweep:
         return Compared(found, text)
 
     def _repr_html_(self) -> str:
-        """Return the table of the sweep, as Jupyter shows it."""
-        parts = table.list_columns(self.records) if self.records else []
+        """Return the answer and the table of the sweep, as Jupyter shows them."""
+        runs = format_path(Path(self.path).parent)
+        parts = table.list_columns(self.records, estimates=True) if self.records else []
         heads = "".join(f"<th>{html.escape(part.head)}</th>" for part in parts)
         rows = ("".join(f"<td>{html.escape(part.cells[n])}</td>" for part in parts) for n in range(len(self.records)))
         body = "".join(f"<tr>{row}</tr>" for row in rows)
-        notes = "".join(f"<div>{html.escape(line)}</div>" for line in [*doubts(self.records), f"records: {self.path}"])
-        return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{notes}"
+        answered = results_answer.answer(self.records, runs) or ["no records"]
+        first, *others = map(html.escape, answered)
+        above = "".join(f"<div>{line}</div>" for line in [f"<b>{first}</b>", *others])
+        below = [*screen.list_notes(self.records, runs, answered), f"records: {self.path}"]
+        notes = "".join(f"<div>{html.escape(line)}</div>" for line in below)
+        return f"{above}<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{notes}"
 
     def report(self, height: int = 800) -> inline.Page:
         """Return the report, which Jupyter shows in place, `height` pixels high; `.save(path)` writes it as one HTML file."""
@@ -145,7 +150,8 @@ class Sweep:
 
     def __repr__(self) -> str:
         doubts = [line for line in self.said if line.startswith("doubt: ")]
-        return "\n".join([screen.as_text(self.records, width=_WIDTH), *doubts, f"records: {self.path}"])
+        text = screen.as_text(self.records, _WIDTH, format_path(Path(self.path).parent))
+        return "\n".join([text, *doubts, f"records: {self.path}"])
 
 
 @dataclass(frozen=True)
@@ -186,9 +192,18 @@ class Compared:
         return self.text
 
 
-def _headline(label: str) -> int:
-    name = label.rpartition(".")[2]
-    return _HEADLINE.index(name) if name in _HEADLINE else len(_HEADLINE)
+def _weigh(one: Record) -> dict[str, object]:
+    """Return the figures that a cell is weighed by, under their names in `best`."""
+    latency, shipped = headline.headline(one), headline.shipped_chip(one)
+    low, high = latency.span if latency else (None, None)
+    host = one.host.get("chip") if headline.answers_by_timing(one) else None
+    found: dict[str, object] = {"latency_ms": latency and latency.ms, "latency_kind": latency and latency.kind}
+    found |= {"latency_low_ms": low, "latency_high_ms": high, "chip": host or shipped}
+    for name in ("ops_share_ane", "cost_share_ane", "psnr_db", "package_bytes"):
+        spec = METRICS[name]
+        value = metrics.value(one, spec, shipped if spec.kind == "predicted" else None)
+        found[spec.search_word] = None if value is None else value / spec.divisor
+    return found | {"status": str(one.status)}
 
 
 def plan(words: Iterable[str], axes: Mapping[str, object]) -> Planned:

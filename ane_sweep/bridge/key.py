@@ -17,7 +17,7 @@ class Key:
     """The values that one key takes, and its purpose.
 
     words   words allowed in place of a number
-    most    the largest number, or the longest list; `why` is the reason for the limit
+    most    the largest number, or the longest list; `why` is the reason for the limit, `why_least` that for `least`
     items   types of a list's items
     label   whether it is only a name for people, which changes no result
     check   function of (name, value) for further rules: returns one sentence if the value is wrong, or None
@@ -30,6 +30,7 @@ class Key:
     words: tuple[str, ...] = ()
     most: float | None = None
     why: str = ""
+    why_least: str = ""
     items: tuple[type, ...] = ()
     label: bool = False
     check: Callable[[str, Any], str | None] | None = None
@@ -55,7 +56,7 @@ class Key:
 
     def _out_of_bounds(self, name: str, value: object) -> str | None:
         if self.least is not None and isinstance(value, NUMBER) and value < self.least:
-            return f"{name}={value}: must be {self.least:g} or more"
+            return f"{name}={value}: must be {self.least:g} or more{'; ' * bool(self.why_least)}{self.why_least}"
         size = len(value) if isinstance(value, list) else value
         if self.most is not None and isinstance(size, NUMBER) and size > self.most:
             values = " values" if isinstance(value, list) else ""
@@ -70,10 +71,10 @@ def abbreviate(value: object, quote: str = "'") -> str:
 
 
 def format_value(value: object) -> str:
-    """Return a value as a user would type it: `[1811MB,layer:24]`, `null`, `2`."""
+    """Return a value as a user would type it: `[1811MB,layer:24]`, `null`, `true`, `2`."""
     if isinstance(value, list):
         return f"[{','.join(map(format_value, value))}]"
-    if isinstance(value, dict):
+    if isinstance(value, (bool, dict)):
         return json.dumps(value, ensure_ascii=False, default=str)
     return "null" if value is None else str(value)
 

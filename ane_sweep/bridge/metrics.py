@@ -120,7 +120,7 @@ _ROWS = (  # in the order of the table's columns
         shows=("table", "mlflow"),
     ),
     MetricSpec(
-        name="psnr_db", unit="dB", better=1, label="PSNR", digits=1, shows=EVERYWHERE,
+        name="psnr_db", unit="dB", better=1, label="PSNR", digits=1, narrow="PSNR\ndB", shows=EVERYWHERE,
         least_change=1.0, ceiling=100.0,  # programs that agree to 100 dB and more agree alike
     ),
     MetricSpec(
@@ -146,7 +146,7 @@ _ROWS = (  # in the order of the table's columns
     MetricSpec(name="embedding_spearman_torch", better=1, shows=("best",)),
     MetricSpec(
         name="package_bytes", unit="bytes", better=-1, label="package", word="package_mb", scale=("MB", 1e6), digits=None,
-        narrow="MB", drop_order=2, shows=EVERYWHERE, least_share=0.01, worse="larger", improved="smaller",
+        narrow="MB", shows=EVERYWHERE, least_share=0.01, worse="larger", improved="smaller",
     ),
     MetricSpec(
         name="bits_per_weight", unit="bit", better=-1, heading="bits a weight", digits=2, varying="precision",

@@ -76,6 +76,7 @@ class Plan:
     beside  cell -> compute units -> the task that times its program on those units, for the verdict alone
     places  cell -> the machines of a fleet that measure it
     searched  the search space, if this plan is a search's first cell
+    whole   the key of the plan that this one has only some tasks of
     """
 
     cells: list[Cell]
@@ -88,11 +89,12 @@ class Plan:
     notes: list[str] = field(default_factory=list)
     places: dict[str, Place] = field(default_factory=dict)
     searched: str | None = None
+    whole: str | None = None
 
     @property
     def key(self) -> str:
         """Return the digest of the sweep; sweeps of the same cells over the same tasks have equal digests."""
-        return digest([self.chains, self.refused, *([self.searched] if self.searched else [])])
+        return self.whole or digest([self.chains, self.refused, *([self.searched] if self.searched else [])])
 
     def list_tasks(self, key: str) -> list[str]:
         """Return the keys of all tasks that contribute to a cell's record; none for a refused cell."""

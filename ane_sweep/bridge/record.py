@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from ane_sweep.bridge import conversion, disk, kept
 from ane_sweep.bridge.figures import Artifact, Metric, Timing, as_plain
+from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.metrics import RECORDED, is_recorded
 from ane_sweep.bridge.task import DRAWN, Realised
 from ane_sweep.errors import ConfigError, RunNotFound, StoreError, suggestion
@@ -279,6 +280,11 @@ def as_typed(name: str) -> str:
     """Return a name of `flat_cell` as the command line has it: `model_options.texts.count` becomes `model.texts.count`."""
     group, dot, rest = name.partition("_options.")
     return f"{group}.{rest}" if dot and group in ("model", "precision") else name
+
+
+def select_by(request: dict[str, object], axes: Iterable[str]) -> str:
+    """Return the words that select a flat request behind a run's name: `variant=original,chunks=2`."""
+    return ",".join(f"{as_typed(axis)}={format_value(request[axis])}" for axis in axes if axis in request)
 
 
 def varying_axes(records: list[Record]) -> list[str]:

@@ -28,7 +28,7 @@ class Stage:
                  runs alone if the runtime is `alone`
     on_coreml    it calls Core ML, with any runtime
     compiles_for_ane        Core ML compiles for the Neural Engine in it, which can take hours and kill the process
-    pooled       it times: figures of its processes are pooled, and every cell has such a task
+    pooled       it times: figures of its processes are pooled. Every cell has such a task, unless latency=off
     fatal        False: if it fails the cell keeps its figures, with a warning
     guess_s, guess_per_gb   estimated seconds of a task of a sort that never ran: of a process that does little, and for
                  each GB of fp32 parameters

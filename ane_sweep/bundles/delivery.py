@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ane_sweep import outward
 from ane_sweep.bridge import disk
-from ane_sweep.bridge.record import Record, as_typed, flat_cell, varying_axes
+from ane_sweep.bridge.key import format_value
+from ane_sweep.bridge.record import Record, as_typed, flat_cell, select_by, varying_axes
 from ane_sweep.bridge.stages import ALL
-from ane_sweep.compare.sides import text_of
 from ane_sweep.errors import ConfigError, StoreError
 from ane_sweep.mil import chain, package
 from ane_sweep.mil.proto import Model_pb2
@@ -26,7 +26,7 @@ def select_cell(records: list[Record], word: str) -> Record:
     run = word.partition(":")[0]
     axes = varying_axes(records)
     cells = [flat_cell(record) for record in records]
-    choices = [f"{run}:{','.join(f'{as_typed(a)}={text_of(cell.get(a))}' for a in axes)}" for cell in cells]
+    choices = [f"{run}:{select_by(cell, axes)}" for cell in cells]
     more = f" and {len(choices) - 12} more" if len(choices) > 12 else ""
     raise ConfigError(f"{word}: {len(records)} cells; which one? {'  '.join(choices[:12])}{more}")
 
@@ -78,7 +78,7 @@ def _readme(record: Record, paths: list[Path]) -> str:
     function = record.realised.get("function") or ""
     first, outputs = chain.find_inputs(specs, function), chain.find_outputs(specs, paths[0].parent, function)
     units = str(record.cell.get("compute_units", "all"))
-    asked = " ".join(f"{as_typed(axis)}={text_of(value)}" for axis, value in flat_cell(record).items()
+    asked = " ".join(f"{as_typed(axis)}={format_value(value)}" for axis, value in flat_cell(record).items()
                      if axis in ("model", "variant", "chunks", "precision", "compute_units", "seq_len", "target"))  # fmt: skip
     programs = ", ".join(f'"{path.name}"' for path in paths)
     several = f" The {len(paths)} run in this order; each takes what those before it give, by name."

@@ -19,7 +19,7 @@ from ane_sweep.compare import match, sides
 from ane_sweep.errors import ConfigError
 from ane_sweep.report import blocks, document, figures, table, views
 from ane_sweep.report.blocks import Grid, Para, Plots, Section
-from ane_sweep.results.headline import HEADLINE, headline_ms
+from ane_sweep.results.headline import HEADLINE, answers_by_timing, headline, measured_ms
 from ane_sweep.terminal import count
 
 AXIS = "host"  # the axis that distinguishes records of several machines in one report
@@ -91,11 +91,14 @@ def _name(record: Record) -> str:
 
 
 def grid(found: Machines) -> Grid:
-    """Return the table with one row for each cell: the milliseconds on each machine, then the other figures, in one
-    column if all machines agree and else one for each.
+    """Return the table with one row for each cell: the headline latencies, measured ones for each machine, then the other
+    figures; a figure has one column if all machines agree and else one for each.
     """
+    every = [record for _, row in found.rows for record in row if record is not None]
     specs = [spec for spec in metrics.shown_in("report") if spec.name in RANKED and spec.name != HEADLINE]
-    shown: list[tuple[str, Callable[[Record], str], bool]] = [("ms", table.latency_text, True)]
+    shown: list[tuple[str, Callable[[Record], str], bool]] = [("ms", _measured, True)]
+    estimated = dict.fromkeys(one.chip for record in every if (one := headline(record)) and one.chip)
+    shown += [(table.estimate_head(chip), partial(table.estimate_text, chip=chip), True) for chip in estimated]
     shown += [(spec.column, partial(_metric, spec=spec), True) for spec in specs]
     shown += [(table.VERDICT, table.verdict_text, False), ("status", table.status_text, False)]
     parts: list[tuple[str, list[str], bool]] = []
@@ -106,13 +109,17 @@ def grid(found: Machines) -> Grid:
             for n in range(len(found.names))
         ]
         known = [{text for text in values if text != "-"} for values in zip(*columns)]
-        if head == "ms" or any(len(texts) > 1 for texts in known):
+        if (head == "ms" and any(known)) or any(len(texts) > 1 for texts in known):
             parts += [(f"{name}: {head}", column, numeric) for name, column in zip(found.names, columns)]
         elif any(known):
             parts.append((head, [next(iter(texts), "-") for texts in known], numeric))
     labels = [label for label, _ in found.rows]
     rows = [list(row) for row in zip(labels, *(cells for _, cells, _ in parts))]
     return Grid(["cell", *(head for head, _, _ in parts)], rows, [False, *(numeric for *_, numeric in parts)])
+
+
+def _measured(record: Record) -> str:
+    return table.measured_text(record) if answers_by_timing(record) else "-"
 
 
 def _metric(record: Record, spec: MetricSpec) -> str:
@@ -130,7 +137,8 @@ def as_text(found: Machines) -> str:
 def _head(found: Machines) -> str:
     every = sum(all(row) for _, row in found.rows)
     named = f"{len(found.names)} machines ({', '.join(found.names)})"
-    return f"{count(len(found.rows), 'cell')} on {named}, {every} on all of them; latency: measured, median ± IQR"
+    kinds = "ms: measured, median ± IQR; ms (est.): estimated, whichever machine planned it"
+    return f"{count(len(found.rows), 'cell')} on {named}, {every} on all of them; {kinds}"
 
 
 def as_markdown(found: Machines) -> str:
@@ -162,7 +170,10 @@ def report(found: Machines) -> tuple[document.Sweep, list[Section]]:
 
 def _section(found: Machines) -> Section:
     made: list[blocks.Block] = [Para(NOTE), grid(found)]
-    ms = [(label, {name: r and headline_ms(r) for name, r in zip(found.names, row)}) for label, row in found.rows]
+    ms = [
+        (label, {name: measured_ms(r) for name, r in zip(found.names, row) if r and answers_by_timing(r)})
+        for label, row in found.rows
+    ]
     timed = [(views.cut(label), {name: value for name, value in by.items() if value}) for label, by in ms]
     if timed := [(label, values) for label, values in timed if values][:ROWS]:
         svg = figures.ladder(timed, found.names, x_label="latency ms", name="machines")

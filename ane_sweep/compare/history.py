@@ -1,4 +1,7 @@
-"""`ane-sweep history [N]`: the latency of each cell over the last N runs, its steps, and a test of the last run."""
+"""`ane-sweep history [N]`: the headline latency of each cell over the last N runs, its steps, and a test of the last run.
+
+Timings are tested. Estimates have no noise: each change from ESTIMATE_SHARE on is a step.
+"""
 
 import itertools
 import json
@@ -10,21 +13,28 @@ from ane_sweep import outward, terminal
 from ane_sweep.bridge import record
 from ane_sweep.bridge.record import Record
 from ane_sweep.compare import match
+from ane_sweep.compare.judge import ESTIMATE_SHARE
 from ane_sweep.compare.steps import DRAWS, FEWEST, FEWEST_BEFORE, Step, stands_out, steps
 from ane_sweep.errors import RunNotFound
 from ane_sweep.results.difference import LEAST_PERCENT, LEVEL, figures_by_round
+from ane_sweep.results.headline import answers_by_timing, headline, name_chip
 from ane_sweep.stats.student import trimmed_mean
 from ane_sweep.store import runs
 
 RUNS = 60
+SAME = "the estimate is the same in every run"
+STEADY = "no step, and the last run does not stand out"
 SHORT = f"the last run does not stand out; with fewer than {FEWEST} runs, steps could not be tested"
 
 
 @dataclass
 class Series:
-    """The measurements of one cell over several runs, oldest first: in each, the typical process median in ms."""
+    """The headline latencies of one cell over several runs, oldest first: the estimate for `chip` in ms, or of a timing
+    (chip: None) the typical process median.
+    """
 
     label: str
+    chip: str | None = None
     stamps: list[str] = field(default_factory=list)
     levels: list[float] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
@@ -33,8 +43,10 @@ class Series:
 
     @property
     def tested(self) -> bool:
-        """Return True if there are enough runs to test the last one; a search for steps needs more."""
-        return len(self.levels) > FEWEST_BEFORE
+        """Return True if there are enough runs to judge the last one: two estimates, or more timings; a search for steps
+        in timings needs more.
+        """
+        return len(self.levels) > (1 if self.chip else FEWEST_BEFORE)
 
     @property
     def steady(self) -> list[float]:
@@ -58,22 +70,30 @@ def typical(record: Record, name: str = "median_ms") -> float | None:
 
 
 def series(groups: list[list[Record]], stamps: list[str]) -> tuple[list[Series], list[str]]:
-    """Return one series per cell, and notes. Runs of other hosts than the last run's are left out; a note counts them."""
+    """Return one series per cell, and notes. Timings of other hosts than the last run's are left out; a note counts their
+    runs.
+    """
     notes: list[str] = []
     there = groups[-1][0].host
     kept = [
         (stamp, group)
         for stamp, group in zip(stamps, groups)
-        if group and all(group[0].host.get(name) == there.get(name) for name in match.HOST)
+        if group
+        and (
+            not any(map(answers_by_timing, group))
+            or all(group[0].host.get(name) == there.get(name) for name in match.HOST)
+        )
     ]
     if len(kept) < len(groups):
         notes.append(f"{len(groups) - len(kept)} of {len(groups)} runs are of another host than the last one: left out")
     requests, labels = match.requests([group for _, group in kept])
-    found: dict[str, Series] = {}
+    found: dict[tuple[str, str | None], Series] = {}
     for (stamp, _), cells in zip(kept, requests):
         for request, (one, *_) in cells.items():
-            if (reached := typical(one)) is not None:
-                cell = found.setdefault(request, Series(labels[request]))
+            latency = headline(one)
+            reached = typical(one) if answers_by_timing(one) else latency and latency.ms
+            if latency and reached:
+                cell = found.setdefault((request, latency.chip), Series(labels[request], latency.chip))
                 cell.stamps.append(stamp)
                 cell.levels.append(reached)
                 cell.records.append(one)
@@ -83,14 +103,19 @@ def series(groups: list[list[Record]], stamps: list[str]) -> tuple[list[Series],
 def examine(cells: list[Series], alpha: float = LEVEL) -> list[str]:
     """Find steps and unusual last nights in all cells, at `alpha` for all of them together (Bonferroni), and return notes."""
     notes = []
-    if short := sum(len(cell.levels) < FEWEST for cell in cells):
-        notes.append(f"{short} of {len(cells)} cells have fewer than {FEWEST} runs: too few for a step at {alpha:.0%}")
-    share = alpha / max(1, len(cells))
+    timed = [cell for cell in cells if not cell.chip]
+    if short := sum(len(cell.levels) < FEWEST for cell in timed):
+        notes.append(f"{short} of {len(timed)} cells have fewer than {FEWEST} runs: too few for a step at {alpha:.0%}")
+    share = alpha / max(1, len(timed))
     if share < 1 / DRAWS:
         notes.append(
-            f"steps are tested at {100 / DRAWS:g} % a cell: for {len(cells)} cells that is more than {alpha:.0%} together"
+            f"steps are tested at {100 / DRAWS:g} % a cell: for {len(timed)} cells that is more than {alpha:.0%} together"
         )
     for cell in cells:
+        if cell.chip:
+            changes = enumerate(itertools.pairwise(cell.levels), 1)
+            cell.found = [Step(n, a, b, 0.0) for n, (a, b) in changes if abs(b / a - 1) >= ESTIMATE_SHARE]
+    for cell in timed:
         cell.found = [s for s in steps(cell.levels, max(share, 1.5 / DRAWS)) if abs(s.percent) >= LEAST_PERCENT]
         p = stands_out(cell.steady, cell.levels[-1])
         cell.last_p = p if p is not None and p < share and abs(cell.last_percent) >= LEAST_PERCENT else None
@@ -108,14 +133,14 @@ def slower(cell: Series) -> bool:
 
 
 def read(out: Path, count: int) -> tuple[list[Series], list[str]]:
-    """Return the series and notes of the newest `count` finished runs that have timings. Raises RunNotFound."""
+    """Return the series and notes of the newest `count` finished runs that have latencies. Raises RunNotFound."""
     finished = (run for run in runs.list_runs(out) if run.finished)
     read_ones = ((run.stamp, record.kept_records(run.folder) or []) for run in finished)
-    newest = itertools.islice((one for one in read_ones if any(r.timings for r in one[1])), count)
-    timed = [*newest][::-1]
-    if not timed:
-        raise RunNotFound(f"no finished run with timings under {out / 'runs'}")
-    return series([records for _, records in timed], [stamp for stamp, _ in timed])
+    newest = itertools.islice((one for one in read_ones if any(map(headline, one[1]))), count)
+    known = [*newest][::-1]
+    if not known:
+        raise RunNotFound(f"no finished run with a latency under {out / 'runs'}")
+    return series([records for _, records in known], [stamp for stamp, _ in known])
 
 
 def as_text(cells: list[Series], notes: list[str]) -> str:
@@ -123,9 +148,10 @@ def as_text(cells: list[Series], notes: list[str]) -> str:
     lines = []
     for cell in cells:
         for step in cell.found:
+            what, sure = (f"estimate for {name_chip(cell.chip)}: ", "") if cell.chip else ("", f"p = {step.p:.2g}, ")
             lines.append(
-                f"{cell.label}: {step.before:.4g} -> {step.after:.4g} ms ({step.percent:+.1f} %) from {cell.stamps[step.index]} on, "
-                f"p = {step.p:.2g}, {len(cell.levels)} runs"
+                f"{cell.label}: {what}{step.before:.4g} -> {step.after:.4g} ms ({step.percent:+.1f} %) from "
+                f"{cell.stamps[step.index]} on, {sure}{len(cell.levels)} runs"
             )
             lines += [f"  changed then: {mark}" for mark in changed_with(cell, step)]
         if cell.last_p is not None:
@@ -135,14 +161,19 @@ def as_text(cells: list[Series], notes: list[str]) -> str:
             )
     few = [cell for cell in cells if not cell.tested]
     calm = [cell for cell in cells if cell.tested and not cell.found and cell.last_p is None]
-    long = sum(len(cell.levels) >= FEWEST for cell in calm)
-    for count, said in ((long, "no step, and the last run does not stand out"), (len(calm) - long, SHORT)):
+    same = sum(bool(cell.chip) for cell in calm)
+    long = sum(not cell.chip and len(cell.levels) >= FEWEST for cell in calm)
+    for count, said in ((same, SAME), (long, STEADY), (len(calm) - same - long, SHORT)):
         lines += [f"{count} of {len(cells) - len(few)} cells: {said}"] if count else []
     if few:
         most = max(len(cell.levels) for cell in few)
         lines.append(
             f"{len(few)} of {len(cells)} cells could not be tested: {terminal.count(most, 'run')} at most, "
-            f"where the last one is held against {FEWEST_BEFORE} before it, and a step needs {FEWEST}"
+            + (
+                f"where the last one is held against {FEWEST_BEFORE} before it, and a step needs {FEWEST}"
+                if any(not cell.chip for cell in few)
+                else "and an estimate is held against the one before it"
+            )
         )
     return outward.escape_controls("\n".join([*lines, *(f"note: {note}" for note in notes)]) + "\n")
 
@@ -150,7 +181,8 @@ def as_text(cells: list[Series], notes: list[str]) -> str:
 def as_json(cells: list[Series], notes: list[str]) -> str:
     listed = [
         {
-            "cell": cell.label, "tested": cell.tested, "runs": cell.stamps, "latency_ms": cell.levels,
+            "cell": cell.label, "kind": "estimated" if cell.chip else "measured", "chip": cell.chip,
+            "tested": cell.tested, "runs": cell.stamps, "latency_ms": cell.levels,
             "steps": [
                 {**vars(s), "run": cell.stamps[s.index], "percent": s.percent, "changed": changed_with(cell, s)} for s in cell.found
             ],

@@ -12,8 +12,9 @@ from ane_sweep.compare.match import Matched, Pair, match
 from ane_sweep.compare.sides import FINE, both
 from ane_sweep.errors import ConfigError
 from ane_sweep.placement.types import Placement
+from ane_sweep.results import ranking
 from ane_sweep.results.difference import LEAST_PERCENT, LEVEL, Difference, compare_timings, figures_by_round
-from ane_sweep.results.headline import MEASURED, estimate, estimated_chips
+from ane_sweep.results.headline import MEASURED, answers_by_timing, estimate, estimated_chips, headline, name_chip
 from ane_sweep.stats.student import FEWEST, holm
 
 MAINLY = 0.5  # of a program's ops: above this it is said to run mainly on the Neural Engine
@@ -52,8 +53,8 @@ class Change:
 
 @dataclass
 class Comparison:
-    """The comparison of two sweeps. `tests` is the number of timings tested; `untested` has the label of every cell
-    whose latency was not tested, with a short reason.
+    """The comparison of two sweeps by their headline latencies. `tests` is the number of timings tested; `untested` has the
+    label of every cell whose headlines could not be compared, with a short reason.
     """
 
     pairs: list[Pair]
@@ -67,8 +68,19 @@ class Comparison:
 
     @property
     def tested(self) -> int:
-        """Return the number of cells whose latency was tested."""
+        """Return the number of cells whose headlines were compared: timings by a test, estimates by themselves."""
         return len(self.pairs) - len(self.untested)
+
+    @property
+    def compared_by(self) -> Counter[str]:
+        """Return {what cells were compared by, in words: how many}."""
+        return Counter(_compared_by(pair) for pair in self.pairs if pair.label not in self.untested)
+
+    @property
+    def buckets(self) -> list[str]:
+        """Return the buckets in the order in which they are shown: estimates come first where they are the headline."""
+        first = [] if any(answers_by_timing(pair.b) for pair in self.pairs) else ["stopped working", "estimated slower"]
+        return list(dict.fromkeys([*first, *BUCKETS]))
 
     @property
     def regressed(self) -> bool:
@@ -117,6 +129,8 @@ def _timings(found: Comparison, level: float, least_percent: float) -> None:
     for pair in found.pairs:
         if why := _untested(pair):
             found.untested[pair.label] = why
+        if not (answers_by_timing(pair.a) and answers_by_timing(pair.b)):
+            continue
         for name in TIMED:
             if not figures_by_round(pair.a.timings, name) or not figures_by_round(pair.b.timings, name):
                 continue
@@ -140,13 +154,33 @@ def _timings(found: Comparison, level: float, least_percent: float) -> None:
 
 
 def _untested(pair: Pair) -> str | None:
-    """Return the reason why a cell's latency cannot be tested, or None if it can."""
+    """Return the reason why a cell's headlines cannot be compared, or None if they can."""
+    before, after = headline(pair.a), headline(pair.b)
+    if not any(one and one.kind == "measured" for one in (before, after)):
+        if before is None and after is None:
+            shares = [
+                figure
+                for side in (pair.a, pair.b)
+                if (figure := ranking.get_figure(side, ranking.SPEEDS[1])) is not None
+            ]
+            return None if len(shares) == 2 else "no latency on either side"
+        chips = [estimated_chips(side) for side in (pair.a, pair.b)]
+        return None if before and after and after.chip in chips[0] else "not estimated on both sides"
+    if before and after and before.kind != after.kind:
+        return "timed on one side, estimated on the other"
     least = min(len(figures_by_round(side.timings, "median_ms")) for side in (pair.a, pair.b))
     if not least:
         return "not timed on both sides"
     if pair.unlike:
         return "another host or runtime"
     return None if least >= FEWEST else f"{'one timing process' if least == 1 else f'{least} timing processes'} a side"
+
+
+def _compared_by(pair: Pair) -> str:
+    latency = headline(pair.b)
+    if latency is None:
+        return "the predicted share of the cost on the ANE"
+    return "tests" if latency.kind == "measured" else f"the estimates for {name_chip(latency.chip or '')}"
 
 
 def _timing(pair: Pair, name: str, one: Difference, sure: bool, least_percent: float) -> list[Change]:

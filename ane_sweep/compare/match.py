@@ -5,9 +5,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, varying_names
-from ane_sweep.compare.sides import Side, text_of
+from ane_sweep.compare.sides import Side
 from ane_sweep.errors import ConfigError
+from ane_sweep.results.headline import answers_by_timing
 from ane_sweep.results.pool import in_vain
 
 HOST = ("system", "machine", "chip", "cores", "worker", "stand_in")  # other values: another machine
@@ -100,17 +102,18 @@ def _tell_apart(cells: Sequence[_Asked], names: set[str], new: set[str]) -> None
     different = {one.key: {name: value for name, value in one.cell.items() if name in new} for one in cells}
     varying = [name for name in varying_names(list(different.values())) if name != "model"]
     for one in cells:
-        words = [f"{as_typed(name)}={text_of(one.cell[name])}" for name in varying if name in one.cell]
+        words = [f"{as_typed(name)}={format_value(one.cell[name])}" for name in varying if name in one.cell]
         one.label = " ".join([one.label or str(one.cell["model"] if "model" in names else "cell"), *words])
 
 
 def _pair(label: str, a: Record, b: Record) -> Pair:
-    pair = Pair(label, a, b, _changed("host", machine(a), machine(b)))
+    unlike = _changed("host", machine(a), machine(b))
     before, after = a.realised.get("runtime"), b.realised.get("runtime")
     if before and after and before != after:
-        pair.unlike.append(f"ran on {before}, runs on {after}")
-    pair.marks = marks(a, b)
-    return pair
+        unlike.append(f"ran on {before}, runs on {after}")
+    if answers_by_timing(a) or answers_by_timing(b):
+        return Pair(label, a, b, unlike, marks(a, b))
+    return Pair(label, a, b, [], [*unlike, *marks(a, b)])  # an estimate is the same on every host
 
 
 def machine(record: Record) -> dict[str, object]:
@@ -125,7 +128,8 @@ def machine(record: Record) -> dict[str, object]:
 def marks(a: Record, b: Record) -> list[str]:
     """Return the differences between the circumstances of two records of one request, which may explain their figures."""
     how = [{n: v for n, v in flat_cell(r).items() if n.startswith(_HOW)} for r in (a, b)]
-    busy = {side: gate for side, one in (("before", a), ("now", b)) if (gate := in_vain(one.timings))}
+    timed = {side: one for side, one in (("before", a), ("now", b)) if answers_by_timing(one)}
+    busy = {side: gate for side, one in timed.items() if (gate := in_vain(one.timings))}
     return [
         *_changed("os", {n: a.host.get(n) for n in OS}, {n: b.host.get(n) for n in OS}),
         *_changed("toolchain", a.toolchain, b.toolchain),

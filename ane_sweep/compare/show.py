@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 
-from ane_sweep.compare.judge import BUCKETS, IMPROVEMENTS, REGRESSIONS, UNTIMED, Comparison
+from ane_sweep.compare.judge import IMPROVEMENTS, REGRESSIONS, UNTIMED, Comparison
 from ane_sweep.outward import markdown
 from ane_sweep.results.difference import Difference
 
@@ -25,7 +25,7 @@ def as_markdown(found: Comparison, a: str, b: str, *, headline: str, level: floa
     lines += [f"Compared without a test: {UNTIMED}."]
     lines += still_possible(found)
     lines += [f"- differs: {markdown(mark)}" for mark in found.marks]
-    for name in BUCKETS:
+    for name in found.buckets:
         changes = found.bucket(name)
         if changes:
             lines += ["", f"### {name}: {len(changes)}", ""]
@@ -35,8 +35,8 @@ def as_markdown(found: Comparison, a: str, b: str, *, headline: str, level: floa
 
 
 def verdict(found: Comparison) -> str:
-    """Return the headline: `regression: 1 slower, 2 larger`, or no regression and the number of cells; then the
-    untested and better ones.
+    """Return the verdict: `regression: 1 slower, 2 larger`, or no regression, the number of cells and what their
+    headline latencies are; then the cells that were not compared and the better ones.
     """
     worse = [f"{n} {name}" for name in REGRESSIONS if (n := len(found.bucket(name)))]
     better = [f"{n} {name}" for name in IMPROVEMENTS if (n := len(found.bucket(name)))]
@@ -45,14 +45,22 @@ def verdict(found: Comparison) -> str:
     why = ", ".join(reason if len(reasons) == 1 else f"{reason}: {n}" for reason, n in reasons.items())
     if worse:
         text = f"regression: {', '.join(worse)}"
-        text += f"; {untested} of {every} cells could not be tested ({why})" if untested else ""
+        text += f"; {untested} of {every} cells could not be compared ({why})" if untested else ""
     elif not tested:
-        text = f"no timing could be tested ({why or 'no cell in both'}); nothing else regressed"
+        text = f"no latency could be compared ({why or 'no cell in both'}); nothing else regressed"
     elif untested:
-        text = f"no regression among {tested} of {every} cells tested; {untested} could not be tested ({why})"
+        text = f"no regression among {tested} of {every} cells{_by(found)}; {untested} could not be compared ({why})"
     else:
-        text = f"no regression among {every} cells tested" if every > 1 else "no regression in the 1 cell tested"
+        text = f"no regression {f'among {every} cells' if every > 1 else 'in the 1 cell'}{_by(found)}"
     return text + (f"; better: {', '.join(better)}" if better else "")
+
+
+def _by(found: Comparison) -> str:
+    """Return what the cells were compared by: ` tested` for timings, `, by the estimates for M4`."""
+    ways = found.compared_by
+    if set(ways) == {"tests"}:
+        return " tested"
+    return ", by " + ", ".join(way if len(ways) == 1 else f"{way} ({n})" for way, n in ways.items())
 
 
 def still_possible(found: Comparison) -> list[str]:

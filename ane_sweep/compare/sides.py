@@ -7,7 +7,6 @@ possible timed by enough processes for a test. The last good night may differ be
 measures a part of its cells each night, and a cell that failed is no baseline.
 """
 
-import json
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell
 from ane_sweep.errors import ConfigError, RunNotFound, suggestion
 from ane_sweep.results.difference import figures_by_round
+from ane_sweep.results.headline import answers_by_timing
 from ane_sweep.results.pool import in_vain
 from ane_sweep.stats.student import FEWEST
 from ane_sweep.store import runs
@@ -60,7 +60,7 @@ def side(out: Path, word: str, without: Collection[Path] = ()) -> Side:
     name, typed = _parsed(word)
     folder = _folder(out, name)
     records = good_records(out, without) if folder is None else record.read_records(folder)
-    cells = [{as_typed(axis): text_of(value) for axis, value in flat_cell(record).items()} for record in records]
+    cells = [{as_typed(axis): format_value(value) for axis, value in flat_cell(record).items()} for record in records]
     kept = [r for r, cell in zip(records, cells) if all(cell.get(axis) == value for axis, value in typed.items())]
     if records and not kept:
         axes = sorted({axis for cell in cells for axis in cell})
@@ -95,11 +95,6 @@ def _folder(out: Path, name: str) -> Path | None:
     return path if (path / record.FILE_NAME).is_file() else runs.find_run(out, name).folder
 
 
-def text_of(value: object) -> str:
-    """Return a value as labels show it and selectors write it."""
-    return format_value(value) if isinstance(value, (str, list)) else json.dumps(value, default=str)
-
-
 def good_records(out: Path, without: Collection[Path] = ()) -> list[Record]:
     """Return each cell's baseline: its record of the newest good run in which it ran well. Raises RunNotFound."""
     if not good_runs(out):
@@ -129,16 +124,17 @@ def good_nights(out: Path, without: Collection[Path] = ()) -> list[list[Record]]
 
 
 def is_level(one: Record) -> bool:
-    """Return True if a record may be a baseline: the cell ran, and was not timed while the machine was busy or hot.
+    """Return True if a record may be a baseline: the cell ran, and its latency was not timed while the machine was busy
+    or hot.
 
     A cell that is always degraded, such as a coarse precision under its PSNR gate, has no better baseline.
     """
-    return one.status in FINE and not in_vain(one.timings)
+    return one.status in FINE and not (answers_by_timing(one) and in_vain(one.timings))
 
 
 def is_testable(one: Record) -> bool:
-    """Return True if enough processes timed the cell for a test of its latency."""
-    return len(figures_by_round(one.timings, "median_ms")) >= FEWEST
+    """Return True if enough processes timed the cell for a test of its latency, or if its latency needs none: an estimate."""
+    return not answers_by_timing(one) or len(figures_by_round(one.timings, "median_ms")) >= FEWEST
 
 
 def good_runs(out: Path) -> list[str]:

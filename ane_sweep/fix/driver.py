@@ -111,10 +111,11 @@ def apply_rewrite(package: Package, name: str, scratch: Path) -> tuple[Package, 
 
 def _prove_functions(before: Package, after: Package, trials: list[RewriteTrial]) -> str:
     """Prove every function of a package as a whole and return the result as text. Raises StageError if one fails."""
-    is_exact = all(REWRITES[trial.rewrite].bound == 0.0 for trial in trials)
+    rewrites = [REWRITES[trial.rewrite] for trial in trials]
+    is_exact, enough = all(one.bound == 0.0 for one in rewrites), min(one.enough_db for one in rewrites)
     for function in sorted(before.spec.mlProgram.functions):
         try:
-            problem = proof.prove_whole(before, after, function, is_exact)
+            problem = proof.prove_whole(before, after, function, is_exact, enough)
         except PackageError as error:
             return f"not proven as a whole: {error}"
         if problem is not None:

@@ -287,8 +287,12 @@ def _default_shape(graph: Graph, name: str) -> tuple[int, ...]:
     return tuple(size or 0 for size in shape)
 
 
-def prove_whole(before: Package, after: Package, function: str, is_exact: bool) -> str | None:
+def prove_whole(
+    before: Package, after: Package, function: str, is_exact: bool, enough: float = _ENOUGH_DB
+) -> str | None:
     """Run a function of the original and of the rewritten package on random inputs. Return the problem, or None.
+
+    `enough`: as in `prove_region`.
 
     Raises errors.PackageError if it cannot be run here, or is too large.
     """
@@ -321,7 +325,7 @@ def prove_whole(before: Package, after: Package, function: str, is_exact: bool) 
             continue
         if compare_db(value, made[name]) < _WHOLE_DB:
             return f"the whole program's output {name} has {compare_db(value, made[name]):.1f} dB in fp32"
-        if compare_db(value, fixed[name]) < min(compare_db(value, half[name]) - _LOST_DB, _ENOUGH_DB):
+        if compare_db(value, fixed[name]) < min(compare_db(value, half[name]) - _LOST_DB, enough):
             old, new = compare_db(value, half[name]), compare_db(value, fixed[name])
             return f"the whole program's output {name} loses accuracy in fp16: {old:.1f} -> {new:.1f} dB"
     return None

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from ane_sweep.machine import stand_in, tools
 
+NO_MAC = "needs macOS"
 _XCODE_S = 20.0
 # The device tree's node with "vm-size" is called dart-ane, on some chips with the engine's number.
 _DART = ("dart-ane", "dart-ane0")
@@ -25,7 +26,7 @@ def no_silicon() -> str | None:
 def no_coreml() -> str | None:
     """Return why Core ML cannot run on this host, or None if it can."""
     if not is_mac():
-        return "needs macOS"
+        return NO_MAC
     if translated():
         return (
             "is refused under Rosetta: this Python is x86-64 code on an Apple chip, so no Neural Engine and no true time; "

@@ -1,13 +1,18 @@
 """Files that start a sweep every night: for systemd, launchd, cron and GitHub workflows.
 
-Each runs the same command, with absolute paths: this Python, this outputs folder, the given overrides.
+Each runs the same command, with absolute paths: this Python, this outputs folder, the given overrides. A workflow runs
+elsewhere and has no paths.
 """
 
+import contextlib
+import json
 import plistlib
 import re
 import shlex
 import sys
+import tomllib
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from ane_sweep import outward
@@ -16,6 +21,7 @@ from ane_sweep.errors import ConfigError
 from ane_sweep.machine import unit_files
 
 LABEL = "ane-sweep-nightly"
+_HOSTED = ("latency.repeats=auto", "nightly.cache_gb=4")  # no CPU times there, and what GitHub's cache holds
 _STORE_WITH_USER = re.compile(r"store=['\"]?(?:sftp|ssh|smb)://[^\s/:@?#]+@[^@?#]*")
 _SECRET = (
     "a password or token in an address would stand in a file that others read; of an MLflow server it comes from "
@@ -82,8 +88,13 @@ def cron(job: Job) -> dict[str, str]:
 
 
 def github(job: Job) -> dict[str, str]:
-    """Return a workflow for a self-hosted runner: a hosted runner is another machine each night, so its timings would vary."""
-    overrides = shlex.join([word for word in job.command[4:] if not word.startswith("out=")])
+    """Return a workflow for any repository, on a runner of GitHub's: estimates are the same there, timings would vary.
+
+    It has no path of this machine: the outputs lie in the checkout there, and a cache keeps them for the next night.
+    """
+    words = [word for word in job.command[4:] if not word.startswith("out=")]
+    given = {word.partition("=")[0] for word in words}
+    words += [word for word in _HOSTED if word.partition("=")[0] not in given]
     text = f"""name: {LABEL}
 on:
   schedule:
@@ -94,23 +105,51 @@ permissions:
   contents: read
 jobs:
   nightly:
-    runs-on: [self-hosted, macOS]
-    timeout-minutes: 720
+    runs-on: ubuntu-latest  # estimates need no Mac; [self-hosted, macOS] times on a Mac of yours, without {_HOSTED[0]}
+    timeout-minutes: 350
+    env:
+      PIP_EXTRA_INDEX_URL: https://download.pytorch.org/whl/cpu  # PyTorch without CUDA
     steps:
       - uses: actions/checkout@v4
+      - uses: actions/setup-python@v5
+        with:
+          python-version: "3.12"
       - name: Install
-        run: python3 -m venv .venv && .venv/bin/pip install -e '.[run]'
+        run: {_yaml_quoted(shlex.join(["pip", "install", *_requirement(Path.cwd())]))}
+      - name: Earlier nights
+        uses: actions/cache/restore@v4
+        with:
+          path: outputs
+          key: {LABEL}-${{{{ github.run_id }}}}
+          restore-keys: {LABEL}-
       - name: Tonight
-        env:
-          ANE_SWEEP_OUT: {_yaml_quoted(str(job.out))}
-        run: {_yaml_quoted(f"caffeinate -i .venv/bin/ane-sweep {overrides}")}
+        run: {_yaml_quoted(f"ane-sweep {shlex.join(words)}")}
+      - name: Keep the nights
+        if: always()
+        uses: actions/cache/save@v4
+        with:
+          path: outputs
+          key: {LABEL}-${{{{ github.run_id }}}}
       - name: Summary
         if: always()
-        env:
-          ANE_SWEEP_OUT: {_yaml_quoted(str(job.out))}
-        run: cat "$ANE_SWEEP_OUT/nightly/latest.md" >> "$GITHUB_STEP_SUMMARY"
+        run: cat outputs/nightly/latest.md >> "$GITHUB_STEP_SUMMARY"
 """
     return {f"{LABEL}.yml": text}
+
+
+def _requirement(here: Path) -> list[str]:
+    """Return what pip installs: the checkout of ane-sweep that the workflow is written in, else this install's source, git
+    or PyPI.
+    """
+    with contextlib.suppress(OSError, tomllib.TOMLDecodeError):
+        if tomllib.loads((here / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"] == "ane-sweep":
+            return ["-e", ".[run]"]
+    with contextlib.suppress(metadata.PackageNotFoundError, ValueError, KeyError):
+        source = json.loads(metadata.distribution("ane-sweep").read_text("direct_url.json") or "{}")
+        if source["vcs_info"]["vcs"] == "git" and "://" in source["url"] and not source["url"].startswith("file:"):
+            commit = source["vcs_info"]["commit_id"]
+            return [f"ane-sweep[run] @ git+{outward.mask_credentials(source['url'])}@{commit}"]
+    return ["ane-sweep[run]"]
 
 
 KINDS = {"systemd": systemd, "launchd": launchd, "cron": cron, "github": github}
@@ -119,16 +158,17 @@ NEXT = {
     "loginctl enable-linger keeps it running when you are logged out",
     "launchd": "copy it to ~/Library/LaunchAgents/, then: launchctl bootstrap gui/$(id -u) ~/Library/LaunchAgents/{label}.plist",
     "cron": "add its line with: crontab -e",
-    "github": "copy it to .github/workflows/ of the repository whose self-hosted runner shall run it",
+    "github": "copy it to .github/workflows/ of any repository",
 }
 
 
 def write(kind: str, folder: Path, job: Job) -> list[Path]:
-    """Write the files of one kind, and make the outputs' nightly folder, which loggers need. Raises ConfigError."""
+    """Write the files of one kind, and make the outputs' nightly folder where a log goes there. Raises ConfigError."""
     if kind not in KINDS:
         raise ConfigError(f"nightly write {kind}: unknown; choices: {', '.join(KINDS)}")
     folder.mkdir(parents=True, exist_ok=True)
-    (job.out / "nightly").mkdir(parents=True, exist_ok=True)
+    if kind != "github":
+        (job.out / "nightly").mkdir(parents=True, exist_ok=True)
     written = []
     for name, text in KINDS[kind](job).items():
         with open_user_file(folder / name) as aside:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ane_sweep.bridge import disk
 from ane_sweep.bridge.record import Record, Status
 from ane_sweep.compare import show, sides
-from ane_sweep.compare.judge import BUCKETS, Comparison
+from ane_sweep.compare.judge import Comparison
 from ane_sweep.outward import markdown
 from ane_sweep.store.runs import Run
 from ane_sweep.terminal import count, duration
@@ -100,7 +100,7 @@ def write(out: Path, stamp: str, said: str) -> Path:
 
 def _changes(compared: Comparison) -> list[str]:
     lines = []
-    for name in BUCKETS:
+    for name in compared.buckets:
         changes, untested = compared.bucket(name), name == "timing untested"
         if changes:
             why = " (too few processes prove nothing; latency.repeats=8)" if untested else ""

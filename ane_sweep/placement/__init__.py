@@ -42,6 +42,7 @@ Main types:
     advice      changes that save time               predict     all steps put together
     judge       a package against a threshold        sizes       limits on bytes of weights, and the chunks needed
     tasks       tasks of Apple's compiler            compiled    those compared with a compiled program (hwx)
+    ordering    how sure the order of two estimates is   sources    addresses of a chip's sources
 
 Units are cpu, gpu and ane; `compute_units` are Core ML's: all, cpu_only, cpu_and_gpu, cpu_and_ne. Times are ms, sizes bytes.
 Everything is of kind "predicted" or "estimated": nothing is measured, and confidence (high, medium, low) says how far each

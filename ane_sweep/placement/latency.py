@@ -42,13 +42,17 @@ UNIT_OF = {"cpu_only": "cpu", "cpu_and_gpu": "gpu", "cpu_and_ne": "ane", "all": 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The estimated milliseconds of one prediction, with the band and the words to print with it."""
+    """The estimated milliseconds of one prediction, with the band and the words to print with it.
+
+    hand_over_ms  the part of `ms` that hand-overs between chunks cost
+    """
 
     ms: float
     low_ms: float
     high_ms: float
     anchor: str
     confidence: str
+    hand_over_ms: float = 0.0
 
 
 @cache
@@ -114,7 +118,8 @@ def estimate(chunks: Sequence[Work], chip: Chip, is_flexible: bool = False, term
     ms = total_ms(chunks, chip, found)
     band = (fitted() if terms is None else terms)["bands"][unit]
     wider = GUESSED if is_flexible or planned else 1.0
-    return Estimate(ms, ms * band["low"] / wider, ms * band["high"] * wider, _anchor(chunks, chip, found, unit), "low")
+    anchor, handed = _anchor(chunks, chip, found, unit), hand_over_ms(chunks, found)
+    return Estimate(ms, ms * band["low"] / wider, ms * band["high"] * wider, anchor, "low", handed)
 
 
 def main_unit(chunks: Sequence[Work]) -> str:
@@ -135,8 +140,13 @@ def total_ms(chunks: Sequence[Work], chip: Chip, terms: Terms) -> float:
             ms += cpu_ms(work.cpu, terms["cpu"]) if work.cpu_ops else 0.0
         elif chip.chip == PLANNED_CPU:
             ms += work.cpu_ms
+    return ms + hand_over_ms(chunks, terms)
+
+
+def hand_over_ms(chunks: Sequence[Work], terms: Terms) -> float:
+    """Return the milliseconds of all hand-overs from or to the Neural Engine between chunks."""
     handed = sum(1 for before, after in pairwise(chunks) if before.ane.ops or after.ane.ops)
-    return ms + float(terms["ane"]["chunk_ms"]) * handed
+    return float(terms["ane"]["chunk_ms"]) * handed
 
 
 def _anchor(chunks: Sequence[Work], chip: Chip, terms: Terms, unit: str) -> str:

@@ -99,6 +99,7 @@ class Prediction:
                 for shapes, found in self.at_shapes
             ] or None,
             not_estimated=self.not_estimated,
+            hand_over_ms=self.estimate.hand_over_ms if self.estimate and len(self.chunks) > 1 else None,
             choice="; ".join(dict.fromkeys(chunk.choice for chunk in self.chunks if chunk.choice)) or None,
         )  # fmt: skip
 

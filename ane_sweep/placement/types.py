@@ -93,6 +93,7 @@ class Placement:
     flexible       inputs that take several shapes, whose programs are predicted at their default shape
     at_shapes      a short form for each enumerated shape: ops, share of the cost, estimate
     not_estimated  why there is no latency estimate
+    hand_over_ms   the part of the latency estimate that hand-overs between chunks cost
     unplaced       ops for which Core ML's plan names no unit
     choice         with all units allowed: the reason for the GPU or the Neural Engine, or CHOICE_UNKNOWN and the reason
     """
@@ -114,3 +115,4 @@ class Placement:
     unplaced: Count | None = None
     function: str | None = None
     choice: str | None = None
+    hand_over_ms: float | None = None

@@ -96,6 +96,8 @@ def refusal(cell: Cell, source: Source, runtime: str, place: Place | None = None
     count = cell.model_settings.texts.count
     if cell.kind.reads == "sentences" and count > len(data.sentences()):
         return f"model.texts.count={count} is more than the {len(data.sentences())} sentences that are scored on"
+    if cell.latency["repeats"] == 0 and (timed := [name for name in _TIMED if cell.value(name) != _TIMED[name]]):
+        return f"{timed[0]}={cell.value(timed[0])} is a timing, and latency=off times nothing: leave one of them out"
     if reason := _cannot(runtime, place):
         there = f" on {' or '.join(place.names)}" if place else ""
         return f"runtime={runtime} {reason}{there}; runtime=reference runs anywhere"
@@ -126,6 +128,7 @@ def _refuse_kind(cell: Cell, source: Source, runtime: str) -> str | None:
     return found
 
 
+_TIMED = {"throughput": 0, "copies": 1}  # axes that only a timing shows -> the value that asks for none
 _SLOW_MINUTES = 0.5  # from so long a wait for one prediction on, it is said before
 
 _REFUSING = {name: axis for name, axis in DECLARED.items() if axis.unhonoured or axis.only or axis.refuses}

@@ -205,6 +205,7 @@ class Composer:
             plain = _to_plain(config)
         plain.pop("hydra", None)
         plain["chips"] = shorthand.name_chips(plain["chips"])
+        plain["latency"] = shorthand.name_repeats(plain["latency"], lambda: self.compose([])["latency"])
         self.composed[tuple(overrides)] = plain
         return dict(plain)
 

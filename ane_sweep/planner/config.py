@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import compose, help, inherited, schema, unread
+from ane_sweep.planner import compose, help, inherited, schema, shorthand, unread
 from ane_sweep.planner.compose import Composer, Override, pass_to_hydra
 from ane_sweep.planner.matrix import SETTINGS, Axis, Request, expand, too_many, varying
 
@@ -133,8 +133,9 @@ def _command_line_axis(override: Override, composer: Composer) -> Axis:
     count, listed = composer.values(override)
     values = iter(listed)
     first = next(values)
-    rows = ((value,) for value in itertools.chain([first], values))
-    return Axis((override.key_or_group,), count, (first,), rows, added=bool(_sign(override)))
+    keys = (override.key_or_group,)
+    rows = (shorthand.expand_axis(keys, (value,)) for value in itertools.chain([first], values))
+    return Axis(keys, count, (first,), rows, added=bool(_sign(override)))
 
 
 def _preset_axes(base: dict[str, object], taken: set[str], texts: bool = True) -> list[Axis]:
@@ -144,7 +145,8 @@ def _preset_axes(base: dict[str, object], taken: set[str], texts: bool = True) -
     if found or not isinstance(sweep, dict):
         raise ConfigError(found)
     axes = []
-    for name, values in (sweep.get("axes") or {}).items():
+    for written, values in (sweep.get("axes") or {}).items():
+        name = shorthand.SHORT.get(written, written)
         if isinstance(values, str) and (name in taken or not texts):
             continue
         if not isinstance(values, list) or not values:
@@ -153,7 +155,8 @@ def _preset_axes(base: dict[str, object], taken: set[str], texts: bool = True) -
         elif name not in taken:
             axes.append(_axis((name,), [(value,) for value in values]))
     for pair in sweep.get("pairs") or []:
-        columns = {name: values for name, values in pair.items() if name not in taken}
+        full = {shorthand.SHORT.get(name, name): values for name, values in pair.items()}
+        columns = {name: values for name, values in full.items() if name not in taken}
         if len({len(values) for values in pair.values()}) > 1:
             lengths = ", ".join(f"{name} has {len(values)}" for name, values in pair.items())
             found.append(f"sweep.pairs: paired axes need lists of one length: {lengths}")
@@ -165,4 +168,4 @@ def _preset_axes(base: dict[str, object], taken: set[str], texts: bool = True) -
 
 
 def _axis(keys: tuple[str, ...], rows: list[tuple[object, ...]]) -> Axis:
-    return Axis(keys, len(rows), rows[0], rows)
+    return Axis(keys, len(rows), rows[0], [shorthand.expand_axis(keys, row) for row in rows])

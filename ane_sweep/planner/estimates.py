@@ -75,10 +75,21 @@ def _blocks(cell: Cell, arch: Mapping[str, object]) -> tuple[int, float]:
     return layers, (whole - less) / whole
 
 
-def seconds(stage: str, work: int, history: History) -> float | None:
-    """Return the expected wall seconds: the median of similar tasks, or None without one."""
-    seen = [entry.seconds for entry in _similar(stage, work, history) if entry.seconds]
+def seconds(stage: str, work: int, history: History, sort: str) -> float | None:
+    """Return the expected wall seconds: the median of similar tasks of the same sort, or None without one."""
+    seen = [entry.seconds for entry in _similar(stage, work, history) if entry.seconds and entry.sort == sort]
     return statistics.median(seen) if seen else None
+
+
+def sort_of(stage: str, cell: Cell, positions: int, is_check: bool) -> str:
+    """Return the sort of a task: the facts, beside parameters, on which its duration depends most.
+
+    A convolution takes many times longer than a transformer with as many parameters, and so does a longer input.
+    """
+    facts = [cell.model_settings.path or cell.family, f"{positions} positions", f"batch {cell.batch}"]
+    if STAGES[stage].runs_program:
+        facts += [f"numerics {cell.numerics}", *(["check"] if is_check else [])]
+    return ", ".join(facts)
 
 
 def disk_bytes(stage: str, cell: Cell, source: Source, seq_len: int, rows: object = None) -> int:

@@ -29,6 +29,11 @@ WHAT = {
     "with what was interrupted. --cfg job prints the composed configuration, --hydra-help Hydra's own flags.",
     "plan": "What would run, what is shared, what it costs, what is refused and why; nothing is run.",
 }
+_GROUPS = {
+    "model": ("model", "what is converted: a name, a hub's ORG/NAME[@REVISION], a checkpoint ./FOLDER"),
+    "precision": ("precision", "of the arithmetic and the weights"),
+    "sweep": ("+sweep=NAME", "a matrix kept in a file"),
+}
 EXITS = {"sweep": SWEEP_EXITS, "plan": {BAD_CONFIGURATION: "a wrong word, or all cells would be refused"}}
 
 
@@ -51,17 +56,18 @@ def grammar(verb: str = "sweep") -> Parser:
 
 
 def keys(config_dir: str | None = None) -> str:
-    """Return every key with its choices and default."""
+    """Return every key with its choices and default; of models, precisions and kept matrices how many there are."""
     rest = [key for key in schema.KEYS if key not in AXES and not key.startswith("limits.")]
     lines = [axes(config_dir), "", "settings:", *_each(rest, config_dir)]
     stages = ",".join(limits())
     lines += [f"  limits.STAGE.timeout_s, limits.STAGE.memory_gib    per task; STAGE: {stages}"]
-    return "\n".join([*lines, "", *_each(["sweep"], config_dir)])
+    return "\n".join([*lines, "", *_each(["sweep"], config_dir, listed=False)])
 
 
 def axes(config_dir: str | None = None) -> str:
-    """Return every axis, with its choices and default."""
-    return "\n".join(["axes (a cell is one value of each):", *_each(AXES, config_dir)])
+    """Return every axis as `keys` does, that of crash tests last."""
+    order = sorted(AXES, key=lambda axis: axis == "fault")
+    return "\n".join(["axes (a cell is one value of each):", *_each(order, config_dir, listed=False)])
 
 
 def under(group: str, config_dir: str | None = None) -> str:
@@ -91,11 +97,14 @@ def names() -> list[str]:
     return [*schema.KEYS, *schema.GROUP_KEYS, "sweep"]
 
 
-def _each(keys: Iterable[str], config_dir: str | None) -> list[str]:
+def _each(keys: Iterable[str], config_dir: str | None, *, listed: bool = True) -> list[str]:
     folders, shipped = [conf_dir(), *plugins.folders(), *own_folders(config_dir)], defaults()
     lines = []
     for key in keys:
-        if key == "sweep":
+        if key in _GROUPS and not listed:
+            default = f" (default: {shipped[key]})" if key in shipped else ""
+            lines += _counted(key, options.names(folders, key), default)
+        elif key == "sweep":
             lines += _listed("+sweep=NAME", options.names(folders, key))
         elif key in schema.GROUP_KEYS:
             also = ", a hub's ORG/NAME[@REVISION], a checkpoint ./FOLDER" if key == "model" else ""
@@ -128,6 +137,11 @@ def _describe(key: str, defaults: dict[str, object]) -> list[str]:
 
 def _listed(name: str, choices: list[str], default: str = "") -> list[str]:
     return _wrapped(f"  {name:<22} one of: {', '.join(choices) or 'none'}{default}")
+
+
+def _counted(key: str, choices: list[str], default: str) -> list[str]:
+    name, what = _GROUPS[key]
+    return _wrapped(f"  {name:<22} {what}; `ane-sweep help {key}` lists all {len(choices)}{default}")
 
 
 def _wrapped(text: str) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import CHEAP_S, Task
+from ane_sweep.machine import apple
 from ane_sweep.machine.memory import budget_and_total
 from ane_sweep.planner.matrix import Request
 from ane_sweep.planner.settle import plan_for
@@ -35,7 +36,7 @@ def describe(
     todo = [task for task in plan.tasks.values() if task.unavailable is None and not is_cached(task)]
     for stage, declared in STAGES.items():
         tasks = [task for task in plan.tasks.values() if task.stage == stage]
-        if not tasks:
+        if all(task.unavailable == apple.NO_MAC for task in tasks):  # off a Mac nobody asked for them
             continue
         keys = {task.key for task in tasks}
         uses = sum(not keys.isdisjoint(chain) for chain in plan.chains.values())
@@ -44,6 +45,9 @@ def describe(
             line += f"; {alone} of them for evidence=auto to compare with"
         if perhaps := sum(bool(task.more_of) for task in tasks):
             line += f"; {perhaps} of them only where the first one takes up to {CHEAP_S:.0f} s (latency.repeats=auto)"
+        if declared.pooled and (few := sum(not task.round for task in tasks)):
+            line += "; " + ("each is" if few == len(tasks) else f"{few} of them are")
+            line += " a few calls, to check that it runs here (latency.repeats=4 measures)"
         run = sum(task.stage == stage for task in todo)
         if tasks[0].unavailable:
             line += f"; unavailable: {tasks[0].unavailable}"

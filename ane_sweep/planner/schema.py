@@ -16,6 +16,7 @@ _YEAR, _TIB = 31_536_000, 65_536
 _A_YEAR, _A_TIB = "that is a year", "that is 64 TiB"
 _KEPT = "each is kept, and written to samples.json"
 _LARGER = "no model is larger"
+_NOT_TIMED = "latency=off times nothing"
 
 
 def _seconds(help: str, *or_types: type) -> Key:
@@ -30,14 +31,15 @@ def _texts(help: str, most: int, why: str) -> Key:
 KEYS: dict[str, Key] = {
     **{name: axis.key for name, axis in DECLARED.items() if axis.key},
     "latency.warmup": Key((int,), "calls before the steady samples (kept)", least=0, most=10**6, why=_KEPT),
-    "latency.samples": Key((int,), "steady calls", least=1, most=10**6, why=_KEPT),
+    "latency.samples": Key((int,), "steady calls", least=1, most=10**6, why=_KEPT, why_least=_NOT_TIMED),
     "latency.max_seconds": _seconds("stop sampling after this long; one sample is always taken"),
     "latency.idle_s": _seconds("pause before one last call; null: 2 under coreml, none elsewhere", NONE),
     "latency.repeats": Key(
         (int, str),
-        "fresh processes that time the same program, in rounds over all cells; auto: 4, but 1 where that takes over 30 s",
-        least=1,
-        words=("auto",),
+        "fresh processes that time the same program, in rounds over all cells; auto: 4, 1 where that takes over 30 s, "
+        "and off a Mac only a check that it runs; off (latency=off): nothing is timed",
+        least=0,
+        words=("auto", "off"),
         most=1000,
         why="each loads the program again",
     ),

@@ -1,10 +1,13 @@
-"""Short forms of words and values, expanded without OmegaConf: `executor=dask`, `chips=m1,m4`, `${seq_len}`."""
+"""Short forms of words and values, expanded without OmegaConf: `executor=dask`, `latency=off`, `chips=m1,m4`, `${seq_len}`."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ane_sweep.placement import chips
 
+REPEATS = "latency.repeats"
+SHORT = {"executor": "executor.name", "latency": REPEATS}  # a key that stands for one of its own
+_OFF: tuple[object, ...] = ("off", False)  # YAML reads `off` as False
 _PLAIN = re.compile(r"\$\{[A-Za-z_]\w*(\.\w+)*\}")  # a reference to one key, from the root
 
 
@@ -54,8 +57,26 @@ def name_chips(named: object) -> object:
     return list(dict.fromkeys(known)) if known != listed else listed
 
 
+def name_repeats(policy: object, default: Callable[[], object]) -> object:
+    """Return the options of `latency` with `repeats: 0` for `off`; `latency: off` of a file has the other options of
+    `default`.
+    """
+    found, is_off = (default(), True) if policy in _OFF else (policy, False)
+    if isinstance(found, dict) and (is_off or found.get("repeats") in _OFF):
+        return {**found, "repeats": 0}
+    return found
+
+
+def expand_axis(keys: tuple[str, ...], row: tuple[object, ...]) -> tuple[object, ...]:
+    """Return the values of one row of an axis with 0 for `latency.repeats=off`."""
+    return tuple(0 if key == REPEATS and value in _OFF else value for key, value in zip(keys, row))
+
+
 def expand_short_key(word: str) -> str:
-    """Expand `executor=dask`, short for `executor.name=dask`, and `chips=m1,m4`, short for a list."""
+    """Expand `executor=dask`, short for `executor.name=dask`, `latency=off` for `latency.repeats=off`, and `chips=m1,m4`,
+    short for a list.
+    """
     if re.fullmatch(r"chips=[\w -]+(,[\w -]+)+", word):
         return f"chips=[{word.removeprefix('chips=')}]"
-    return f"executor.name={word.removeprefix('executor=')}" if word.startswith("executor=") else word
+    key, _, value = word.partition("=")
+    return f"{SHORT[key]}={value}" if key in SHORT and value and not value.startswith("{") else word

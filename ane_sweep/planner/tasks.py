@@ -21,9 +21,9 @@ from ane_sweep.bridge.programs import DEFAULT, offers
 from ane_sweep.bridge.rewrites import REWRITES
 from ane_sweep.bridge.runtimes import RUNTIMES, collect_host_facts
 from ane_sweep.bridge.stages import STAGES, limit
-from ane_sweep.bridge.task import AUTO_REPEATS, CHEAP_S, Task
+from ane_sweep.bridge.task import CHEAP_S, Task
 from ane_sweep.machine import apple, calibrated, usb
-from ane_sweep.planner import checks, chunking, estimates, packages, scoring, versions
+from ane_sweep.planner import checks, chunking, estimates, packages, scoring, timing, versions
 from ane_sweep.store import files
 
 Params = dict[str, object]  # what enters a task's key
@@ -34,7 +34,7 @@ class Costs:
 
     def __init__(self, history: estimates.History):
         self.memory_bytes = cache(lambda stage, work, held: estimates.memory_bytes(stage, work, history, held))
-        self.seconds = cache(lambda stage, work: estimates.seconds(stage, work, history))
+        self.seconds = cache(lambda stage, work, sort: estimates.seconds(stage, work, history, sort))
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,8 @@ class Chain:
         beside: Mapping[str, Path] | None = None,
     ) -> Task:
         """Add a task for `loaded` copies of the program and return it. The role `checkpoint` defaults to the folder with
-        the weights; `beside` are further local files, which params identify by content."""
+        the weights; `beside` are further local files, which params identify by content. A timing without a round is a
+        check, which may run beside other tasks."""
         cell, source, costs, place = self.cell, self.source, self.shared.costs, self.shared.place
         declared, traits = STAGES[stage], RUNTIMES[self.runtime]
         its_own, plain = _entering(stage, traits.honours, tuple(checks.applicable(cell, self.shared.axes)))
@@ -91,7 +92,9 @@ class Chain:
         # Weights are in params by their content: whether they had to be fetched makes nothing else of them.
         made_of = {role: key for role, key in upstream.items() if role != "checkpoint"}
         work = source.parameter_bytes * loaded
-        seconds = costs.seconds(stage, work)
+        is_check = declared.pooled and round == 0
+        sort = estimates.sort_of(stage, cell, _positions(cell, source), is_check)
+        seconds = costs.seconds(stage, work, sort)
         rewritten = tuple(name for name in changed if name in REWRITES)
         version = versions.code_digest(
             stage, cell.family if "model" in params else None, params.get("runtime"), traits.program, rewritten
@@ -108,13 +111,14 @@ class Chain:
             memory_bytes=costs.memory_bytes(stage, work, estimates.held_bytes(stage, cell, work, source.arch)),
             disk_bytes=estimates.disk_bytes(stage, cell, source, _positions(cell, source), params.get("rows")),
             seconds=0.0 if more_of and (seconds or 0.0) > CHEAP_S else seconds,
-            alone=declared.alone or (declared.runs_program and traits.alone),
+            alone=(declared.alone and not is_check) or (declared.runs_program and traits.alone),
             unavailable=(place.no_coreml if place else apple.no_coreml()) if declared.on_coreml else None,
             round=round,
             after=after,
             more_of=more_of,
             place=place.label if place and "host" in params else "",
             varies=varies,
+            sort=sort,
         )
         self.tasks.append(task)
         return task
@@ -265,23 +269,28 @@ def _add_figures(
     chain.add("score", {**runs, "model": model}, inputs)
     if examples is not None:
         chain.add("evaluate", {**runs, "model": model, "score": cell.score}, {**inputs, "examples": examples})
-    copies = chunking.copies(cell)
-    policy = {name: value for name, value in cell.latency.items() if name != "repeats"}
-    auto, first = cell.latency["repeats"] == "auto", ""
-    repeats = AUTO_REPEATS if auto else cell.latency["repeats"]
-    for number in range(1, repeats + 1):  # cells that ask for fewer share the first ones
-        timing = chain.add(
-            "latency", {**runs, **copies, "policy": policy, "round": number}, inputs, round=number,
-            loaded=cell.copies, more_of=first if auto else "",
-        )  # fmt: skip
-        first = first or timing.key
-    timed = (first,)  # what died there, dies again
+    timed = _add_timings(chain, runs, inputs)  # what died there, dies again
     if cell.throughput:
         chain.add("throughput", {**runs, "throughput": cell.throughput}, inputs, after=timed)
-    if traits.coreml and cell.evidence == "auto":
-        if cell.device == "local":  # power and log are this Mac's
-            chain.add("evidence", runs, inputs, after=timed)
-        _add_baselines(chain, {**runs, **copies, "policy": policy, "round": 1}, inputs)
+    if traits.coreml and cell.evidence == "auto" and cell.device == "local":  # power and log are this Mac's
+        chain.add("evidence", runs, inputs, after=timed)
+
+
+def _add_timings(chain: Chain, runs: Params, inputs: Mapping[str, Task | None]) -> tuple[str, ...]:
+    """Add a cell's timings, and those that its verdict compares with. Return the key of the first one, or nothing."""
+    cell, planned, first = chain.cell, timing.plan_timing(chain.cell, chain.runtime), ""
+    params = {**runs, **chunking.copies(cell), "policy": planned.policy}
+    if planned.is_check:
+        return (chain.add("latency", {**params, "check": True}, inputs, loaded=cell.copies).key,)
+    for number in range(1, planned.repeats + 1):  # cells that ask for fewer share the first ones
+        task = chain.add(
+            "latency", {**params, "round": number}, inputs, round=number, loaded=cell.copies,
+            more_of=first if planned.is_auto else "",
+        )  # fmt: skip
+        first = first or task.key
+    if first and RUNTIMES[chain.runtime].coreml and cell.evidence == "auto":
+        _add_baselines(chain, {**params, "round": 1}, inputs)
+    return (first,) if first else ()
 
 
 def _add_baselines(chain: Chain, params: Params, inputs: Mapping[str, Task | None]) -> None:

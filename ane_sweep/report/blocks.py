@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -10,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from ane_sweep.bridge.metrics import METRICS
 from ane_sweep.outward import markdown as escaped
 
-_SHARES = ("ANE ops %", "ANE ops % (predicted)")
+_SHARES = {f"ANE {word} % ({kind})": f"% ANE {word}" for word in ("ops", "cost") for kind in ("predicted", "planned")}
 
 
 @dataclass
@@ -22,10 +23,16 @@ class Para:
 
 @dataclass
 class Points:
-    """A list; the items of a numbered one can be referred to."""
+    """A list; the items of a numbered one can be referred to.
+
+    fold   the words to click on to open it; "": it is open
+    links  {words: address} behind each item
+    """
 
     items: list[str]
     numbered: bool = False
+    fold: str = ""
+    links: list[dict[str, str]] = field(default_factory=list)
 
 
 @dataclass
@@ -34,7 +41,7 @@ class Grid:
 
     cells   numbers of the cells that the rows show, for filters and plots
     fold    the words to click on to open it; None: it is open
-    tones   a status per row, for the colour of its last column
+    tones   a status per row, for the colour of its column `status`
     doubts  numbers of the warnings for each row, shown in that column
     """
 
@@ -44,6 +51,7 @@ class Grid:
     cells: list[int] | None = None
     fold: str | None = None
     tones: list[str] = field(default_factory=list)
+    status: int = -1
     doubts: list[list[int]] = field(default_factory=list)
 
 
@@ -123,7 +131,7 @@ def environment() -> Environment:
     )
     found.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
     known = {spec.column: spec.shown_unit for spec in METRICS.values() if not spec.heading}
-    found.globals["units"] = {head: unit for head, unit in known.items() if unit} | dict.fromkeys(_SHARES, "% ANE")
+    found.globals["units"] = {head: unit for head, unit in known.items() if unit} | _SHARES
     return found
 
 
@@ -154,11 +162,11 @@ def markdown(block: Block) -> str:
     """Return one block as Markdown. Plots are only in the HTML report; the tables have their figures."""
     match block:
         case Para(text) | Widget(_, _, text):
-            return f"{escaped(text)}\n\n" if text else ""
-        case Points(items, numbered):
-            return (
-                "".join(f"{f'{n}.' if numbered else '-'} {escaped(item)}\n" for n, item in enumerate(items, 1)) + "\n"
-            )
+            return "".join(f"{escaped(part)}\n\n" for part in text.split("\n\n") if part)
+        case Points(items, numbered, _, links):
+            behind = ["".join(f"; {escaped(name)}: {url}" for name, url in one.items()) for one in links]
+            made = (escaped(item) + more for item, more in zip_longest(items, behind, fillvalue=""))
+            return "".join(f"{f'{n}.' if numbered else '-'} {text}\n" for n, text in enumerate(made, 1)) + "\n"
         case Best(heads, rows):
             first = ["of"] if block.several else []
             texts = [

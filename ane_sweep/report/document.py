@@ -3,16 +3,18 @@
 import json
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 from ane_sweep import outward
-from ane_sweep.bridge import disk
+from ane_sweep.bridge import disk, metrics
 from ane_sweep.bridge.record import Record, Status, map_record_texts, read_records
-from ane_sweep.bridge.task import DRAWN
+from ane_sweep.bridge.task import DRAWN, Realised
 from ane_sweep.report import (
     beside,
+    columns,
     drift,
     estimates,
     first,
@@ -24,12 +26,14 @@ from ane_sweep.report import (
     tips,
     views,
 )
-from ane_sweep.report.blocks import Grid, Para, Plots, Points, Section, figure_text, series_legend
+from ane_sweep.report.blocks import Block, Grid, Para, Plots, Points, Section, figure_text, series_legend
 from ane_sweep.report.doubts import RUNS, Doubt, about_all, with_cells
 from ane_sweep.report.drift import Drift
 from ane_sweep.results import ranking, search_log
-from ane_sweep.results.headline import is_timed
+from ane_sweep.results.headline import answers_by_timing, is_check, is_timed, name_chip
 from ane_sweep.terminal import format_path
+
+SEGMENTS = "A segment is a run of ops on one unit; a transition is a change of unit, at which data is handed over."
 
 
 @dataclass
@@ -71,14 +75,12 @@ def sections(sweep: Sweep) -> list[Section]:
         return [Section("Cells", [Para("This sweep has no records.")])]
     doubts = with_cells(sweep.records, sweep.runs)
     made = [
-        first.section(sweep.shown), _cells(sweep, doubts), machines.section(sweep.records, sweep.info),
-        search_section.section(sweep.search, sweep.records),
-        off_ane.section(sweep.cells),
-        estimates.section(sweep.shown), _placement(sweep.shown), tips.section(sweep.records), _axes(sweep.shown),
-        inside.section(sweep.shown), _ladder(sweep.shown), _failures(sweep.cells), _drift(sweep),
-        beside.section(sweep.cells),
+        first.section(sweep.shown, sweep.records, sweep.runs), _cells(sweep, doubts), _failures(sweep.cells),
         Section("Doubts", [Points([doubt.text for doubt in doubts], numbered=True)]) if doubts else None,
-        _provenance(sweep),
+        _axes(sweep.shown), search_section.section(sweep.search, sweep.records),
+        off_ane.section(sweep.cells), _placement(sweep.shown), tips.section(sweep.records), _accuracy(sweep),
+        _inside(sweep.shown), estimates.section(sweep.shown), beside.section(sweep.cells), _host_times(sweep.shown),
+        machines.section(sweep.records, sweep.info), _provenance(sweep),
     ]  # fmt: skip
     return [section for section in made if section is not None]
 
@@ -91,14 +93,19 @@ def head(sweep: Sweep) -> first.Head:
 def _cells(sweep: Sweep, doubts: list[Doubt]) -> Section:
     """Return the table of cells, each row with the numbers of its own warnings; warnings about all cells come before it."""
     records, every = sweep.shown.records, len(sweep.records)
-    parts = table.list_columns(records, estimates=True)
+    *parts, last = table.list_columns(records)
+    minor = [
+        part for part in parts if part.drop_order == columns.LOADED
+    ]  # behind the status, which a narrow page shows
+    parts = [*(part for part in parts if part not in minor), last, *first.list_other_estimates(records), *minor]
     status = [f"{r.status.value}: {r.reason}" if r.reason else r.status.value for r in records]
-    rows = [list(row) for row in zip(*(part.cells for part in parts[:-1]), status)]
-    several = sum(map(is_timed, sweep.records)) > 1
+    last.cells = status
+    rows = [list(row) for row in zip(*(part.cells for part in parts))]
+    several = len(sweep.records) > 1
     everywhere = [doubt for doubt in about_all(doubts, sweep.records) if doubt.doubts_figures and several]
     own = {k: set(d.cells) for k, d in enumerate(doubts, 1) if d.doubts_figures and d not in everywhere}
     grid = Grid([part.head for part in parts], rows, [part.numeric for part in parts], list(range(len(rows))))
-    grid.tones = [record.status.value for record in records]
+    grid.tones, grid.status = [record.status.value for record in records], parts.index(last)
     grid.doubts = [[k for k, cells in own.items() if n in cells] for n in sweep.places]
     note = (
         f"{len(records):,} of {every:,} cells: those that no other beats, some of each kind of trouble, and the fastest. Tables, plots "
@@ -126,24 +133,59 @@ def _placement(cells: views.Cells) -> Section | None:
             ops, cost = entry.ops, f"{100 * entry.cost_share.ane:.0f}"
             counts = map(str, (ops.ane, ops.gpu, ops.cpu, ops.total, entry.segments, entry.transitions))
             ms = table.estimate_text(record, entry.chip) if entry.kind == "predicted" and entry.chip else "-"
-            rows.append([name, entry.kind, entry.chip or "-", *counts, cost, ms])
+            rows.append([name, entry.kind, name_chip(entry.chip or "-"), *counts, cost, ms])
     heads = ["cell", "kind", "chip", "ANE", "GPU", "CPU", "all ops", "segments", "transitions"]
     heads += ["ANE planner cost %", "ms (estimated)"]
     grid = Grid(heads, rows, [False] * 3 + [True] * 8, fold=f"the figures: {len(rows)} rows")
-    return Section("Placement", [Plots(captions, inside.UNITS, "share of ops"), grid])
+    return Section("Placement", [Plots(captions, inside.UNITS, "share of ops"), grid, Para(SEGMENTS)])
 
 
-def _ladder(cells: views.Cells) -> Section | None:
-    svg = views.ladder(cells)
-    if svg is None:
+def _inside(cells: views.Cells) -> Section | None:
+    """Return the details of each cell, with measured ones only where a timing is the cell's headline."""
+    answering = [n for n, record in enumerate(cells.records) if answers_by_timing(record)]
+    found = inside.section(_keep_timings(cells, answering))
+    made = [*(found.blocks if found else ()), *_ladder(cells, answering)]
+    return Section("Inside a cell", made) if made else None
+
+
+def _host_times(cells: views.Cells) -> Section | None:
+    """Return the times of this host's CPU that were asked for though they do not answer; None if there are none."""
+    asked = [n for n, r in enumerate(cells.records) if is_timed(r) and not answers_by_timing(r) and not is_check(r)]
+    if not asked:
         return None
-    known = [(name, views.ladder_steps(record)) for name, record in zip(cells.names, cells.records)]
+    rows = [
+        [cells.names[n], str(cells.records[n].realised.get("runtime")), table.measured_text(cells.records[n])]
+        for n in asked
+    ]
+    kept = _keep_timings(cells, asked)
+    found = inside.section(views.Cells([replace(record, placement=[]) for record in kept.records]))
+    grid = Grid(["cell", "runtime", "ms, median ± IQR"], rows, [False, False, True])
+    return Section("Times on this host", [grid, *(found.blocks if found else ()), *_ladder(cells, asked)])
+
+
+def _keep_timings(cells: views.Cells, chosen: Sequence[int]) -> views.Cells:
+    """Return all cells, of which only the chosen ones have what was measured while they ran."""
+    kept = set(chosen)
+    return views.Cells([r if n in kept else _drop_timings(r) for n, r in enumerate(cells.records)])
+
+
+def _drop_timings(record: Record) -> Record:
+    kept = {name: value for name, value in record.realised.items() if name not in ("costs", "planned_costs")}
+    return replace(record, timings=[], realised=cast(Realised, kept))
+
+
+def _ladder(cells: views.Cells, chosen: Sequence[int]) -> list[Block]:
+    """Return the loads and first calls of the chosen cells as a plot and a table, or nothing if none has any."""
+    svg = views.ladder(cells, chosen)
+    if svg is None:
+        return []
+    known = [(cells.names[n], views.ladder_steps(cells.records[n])) for n in chosen]
     steps = [words for words in views.LADDER.values() if any(words in values for _, values in known)]
     rows = [[name, *(_short(values.get(step)) for step in steps)] for name, values in known if values]
     heads = ["cell", *(f"{step} ms" for step in steps)]
     grid = Grid(heads, rows, [False] + [True] * len(steps), fold=f"all {len(rows)} cells")
     caption = "from load to steady calls, the slowest cells first"
-    return Section("Load and first calls", [Plots([(svg, caption)], series_legend(steps), "step"), grid])
+    return [Plots([(svg, caption)], series_legend(steps), "step"), grid]
 
 
 def _failures(cells: views.Cells) -> Section | None:
@@ -162,15 +204,23 @@ def _failures(cells: views.Cells) -> Section | None:
     return Section("Failures by stage", [grid]) if rows else None
 
 
-def _drift(sweep: Sweep) -> Section | None:
-    worst = drift.worst_cell(sweep.records)
+def _accuracy(sweep: Sweep) -> Section | None:
+    """Return the best and the worst cell in PSNR and each score, and the loss along the worst cell's program."""
+    lines = []
+    for spec in [metrics.METRICS["psnr_db"], *metrics.scores()]:
+        known = [(figure, n) for n, r in enumerate(sweep.records) if (figure := r.value(spec.name)) is not None]
+        if known:
+            ends = [min(known), max(known)][:: 1 if spec.better > 0 else -1]
+            named = [f"{spec.text(figure)} {spec.shown_unit}".rstrip() for figure, _ in ends]
+            names = [f" ({sweep.cells.names[n]})" if len(known) > 1 else "" for _, n in ends]
+            same = named[0] == named[1]
+            better = "" if same else f", best {named[1]}{names[1]}"
+            lines.append(f"{spec.short}: {'' if same else 'worst '}{named[0]}{'' if same else names[0]}{better}.")
     if sweep.drift is not None:
-        return Section("Where the worst cell loses accuracy", drift.blocks(sweep.drift))
-    if worst is None:
-        return None
-    psnr = f"{sweep.records[worst].value('psnr_db'):.1f} dB"
-    words = f"Lowest PSNR: {sweep.cells.names[worst]}, {psnr}. Which op loses it: "
-    return Section("Accuracy by layer", [Para(f"{words}ane-sweep report {sweep.records[0].sweep} --drift")])
+        return Section("Accuracy", [Points(lines), *drift.blocks(sweep.drift)])
+    if drift.worst_cell(sweep.records) is not None:
+        lines.append(f"Which op of the worst cell loses it: ane-sweep report {sweep.records[0].sweep} --drift")
+    return Section("Accuracy", [Points(lines)]) if lines else None
 
 
 def _provenance(sweep: Sweep) -> Section:

@@ -4,15 +4,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ane_sweep.bridge.record import Record, as_typed, flat_cell, varying_axes
+from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, varying_axes
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.bridge.task import DRAWN
-from ane_sweep.results import search_log
-from ane_sweep.results.headline import is_timed
+from ane_sweep.results import advice, search_log
+from ane_sweep.results.headline import is_check, is_timed, measured_ms
 from ane_sweep.results.ranking import not_ok_groups
 from ane_sweep.terminal import count
 
-RUNS = "outputs/runs"
+RUNS = advice.RUNS
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,11 @@ def with_cells(records: Sequence[Record], runs: str = RUNS) -> list[Doubt]:
     place = {id(record): n for n, record in enumerate(records)}
     kinds = [(_not_ok(records, runs), False, True), (_labels(records), True, True)]
     kinds += [(_under_floor(records), False, True), (_timing(records), False, True)]
-    kinds += [(_not_apple(records), True, True), (_unavailable(records), False, False)]
+    kinds += [
+        (_not_apple(records), True, True),
+        (_checks(records), False, False),
+        (_unavailable(records), False, False),
+    ]
     return [
         Doubt(text, tuple(place[id(record)] for record in cells), meaning, against)
         for warnings, meaning, against in kinds
@@ -48,9 +52,9 @@ def with_cells(records: Sequence[Record], runs: str = RUNS) -> list[Doubt]:
 
 
 def about_all(doubts: Iterable[Doubt], records: Sequence[Record]) -> list[Doubt]:
-    """Return the warnings that concern every timed cell."""
-    timed = {n for n, record in enumerate(records) if is_timed(record)}
-    return [doubt for doubt in doubts if timed and timed <= set(doubt.cells)]
+    """Return the warnings that concern every cell that ran."""
+    ran = {n for n, record in enumerate(records) if record.status in (Status.OK, Status.DEGRADED, Status.FALLBACK)}
+    return [doubt for doubt in doubts if ran and ran <= set(doubt.cells)]
 
 
 Warnings = Iterable[tuple[str, list[Record]]]
@@ -76,39 +80,8 @@ def _not_ok(records: Sequence[Record], runs: str) -> Warnings:
     for cells in not_ok_groups(records):
         status, reason = cells[0].status.value, cells[0].reason or "no reason recorded"
         reason = reason if len({cell.reason for cell in cells}) == 1 else search_log.kind_of_reason(reason)
-        next_step = _next(status, cells[0], f"{runs}/{cells[0].sweep}")
+        next_step = advice.advise(status, cells[0], f"{runs}/{cells[0].sweep}")
         yield f"{status}, {_count(cells)} ({_examples(cells, axes)}): {reason.rstrip('.')}. {next_step}", cells
-
-
-def _next(status: str, record: Record, folder: str) -> str:
-    cause = record.reason or ""
-    if status == "degraded":
-        if record.realised.get("verdict") == "disagrees":
-            return "Next: the record's `placement` beside its `verdict_reasons`; the timings stand."
-        if "evidence pass" in cause:
-            return f"Next: read {folder}/tasks/evidence-*/stderr.txt; evidence=off leaves the pass out."
-        if "compresses none of" in cause:
-            return "Next: precision.weights.min_elements=1, or precision=fp16 for a net as small as this."
-        if "psnr" in cause.lower():
-            if any(stage.stage == "compress" for stage in record.stages):
-                return "Next: the same cell with precision=fp16 says what the weights' recipe costs; then more bits."
-            options = record.cell.get("precision_options") or {}
-            if "fp32" in (options.get("compute"), record.cell.get("precision")):
-                return "Next: the same cell with variant=original, to see whether the model's form costs the accuracy."
-            return "Next: the same cell with precision=fp32, to see whether fp16 costs the accuracy."
-        return "Next: the same command with nothing else running; preparation comes from the cache."
-    if status == "refused":
-        return "Next: another value of the axis; `ane-sweep plan` shows every refusal before anything runs."
-    if status == "fallback":
-        return "Next: the placement in the record says which operations could not go there."
-    if cause.startswith(search_log.LEFT_OUT):
-        return "Next: a wider limit, or the same words as a sweep, times it."
-    if status in ("blocked", "skipped"):
-        return "Next: the stage it depends on; it runs when the same command is given again."
-    for stage in record.stages:
-        if stage.status == status and stage.key:
-            return f"Next: read {folder}/tasks/{stage.stage}-{stage.key[:12]}/stderr.txt"
-    return "Next: `ane-sweep report --json` shows the stage."
 
 
 def _labels(records: Sequence[Record]) -> Warnings:
@@ -158,7 +131,7 @@ def _under_floor(records: Sequence[Record]) -> Warnings:
 def _timing(records: Sequence[Record]) -> Warnings:
     """Yield the notes on samples, and the warnings about the machine before each timing."""
     found: dict[str, list[Record]] = defaultdict(list)
-    for record in records:
+    for record in (record for record in records if not is_check(record)):
         notes = [note for timing in record.timings for note in timing.notes]
         gates = [doubt for timing in record.timings if timing.gate for doubt in timing.gate.doubts]
         # what made the cell degraded stands above
@@ -169,7 +142,8 @@ def _timing(records: Sequence[Record]) -> Warnings:
 
 
 def _not_apple(records: Sequence[Record]) -> Warnings:
-    timed = _grouped(records, lambda record: str(record.realised.get("runtime")) if is_timed(record) else None)
+    asked = [record for record in records if is_timed(record) and not is_check(record)]
+    timed = _grouped(asked, lambda record: str(record.realised.get("runtime")))
     names = sorted(name for name in timed if name != "None" and traits(name).hardware == "CPU")
     if names:
         yield (
@@ -181,6 +155,16 @@ def _not_apple(records: Sequence[Record]) -> Warnings:
         if (hardware := traits(name).hardware) not in ("CPU", "Apple"):
             text = f"latency of runtime={name} is that of this host's {hardware} and says nothing about Apple hardware."
             yield text, cells
+
+
+def _checks(records: Sequence[Record]) -> Warnings:
+    """Yield one line about the times of cells that were only run to check that they run."""
+    cells = [record for record in records if is_check(record)]
+    if cells:
+        times = list(dict.fromkeys(f"{ms:.3g}" for ms in sorted(measured_ms(record) or 0.0 for record in cells)))
+        span = times[0] if len(times) == 1 else f"{times[0]} to {times[-1]}"
+        where = " and ".join(dict.fromkeys(traits(str(record.realised.get("runtime"))).hardware for record in cells))
+        yield f"runs here in {span} ms on this {where}: a check, no measurement of the Neural Engine.", cells
 
 
 def _unavailable(records: Sequence[Record]) -> Warnings:

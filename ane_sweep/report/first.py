@@ -1,23 +1,28 @@
-"""The head of a page and its first screen: the sweep's outcome, the best cells of each group under the limits, and a
-plot of accuracy against latency.
+"""The head of a page and its first screen: the sweep's outcome, the answer, the best cells of each group under the limits,
+and a plot of accuracy against the headline latency.
 """
 
 import itertools
 from collections import Counter
+from collections.abc import Sequence
 from typing import TypedDict
 
 from ane_sweep.bridge import metrics
 from ane_sweep.bridge.metrics import RANKED
 from ane_sweep.bridge.record import Record, varying_axes
 from ane_sweep.report import off_ane, picture, table, views
-from ane_sweep.report.blocks import Best, BestRow, Block, Plots, Section, Widget, figure_text
+from ane_sweep.report.blocks import Best, BestRow, Block, Plots, Section, Widget
+from ane_sweep.report.columns import Column
 from ane_sweep.report.doubts import Doubt, about_all
-from ane_sweep.report.table import Column
-from ane_sweep.results import headline, ranking
+from ane_sweep.results import ranking
+from ane_sweep.results.answer import FETCH, answer
+from ane_sweep.results.headline import HEADLINE, headline, headline_ms, name_chip
 
 PICTURES = 12  # of the works with the most cells; the table has all
 TIES = 4
 ADVICE = 2
+OTHERS = 2  # chips beside the one that the user ships for; the table of cells has all
+PAIRS = 4_000  # of cells whose order the page's script can call sure or likely
 
 
 class Head(TypedDict):
@@ -50,21 +55,25 @@ def title(records: list[Record]) -> str:
 
 
 def lines(records: list[Record], changed: dict[str, object]) -> list[str]:
-    """Return the lines on the timing and on settings of all cells that differ from the defaults."""
-    found = [line for line in table.list_head_lines(records) if line.startswith("latency: ")]
+    """Return the lines on the kinds of latency and on settings of all cells that differ from the defaults."""
+    found = [line for line in table.list_head_lines(records) if line.startswith(("latency: ", "ANE shares: "))]
     return [*found, f"all cells: {table.setting_words(changed)}"] if changed else found
 
 
-def section(cells: views.Cells) -> Section | None:
-    """Return the section, or None if fewer than two cells have all figures. The page's script recomputes the rows at each limit."""
-    works = ranking.group_by_work(cells.records)
-    if sum(map(len, works)) < 2:
-        return None
-    made: list[Block] = [limits(cells), Best([column.head for column in _columns(cells.records)], rows(cells, works))]
-    made += [_pictures(cells, works), _reading(cells.records)]
-    if len(works) == 1 and (advice := off_ane.advice(cells)[:ADVICE]):  # of several, their winners fill the place
-        made.append(Widget("advice", [(text,) for text in advice]))  # Markdown has it in a section of its own
-    return Section("Best cells", made, kind="first")
+def section(cells: views.Cells, records: Sequence[Record], runs: str) -> Section:
+    """Return the section: the answer for all records, and of the shown cells, if two have all figures, the best ones,
+    which the page's script recomputes at each limit.
+    """
+    works, said = ranking.group_by_work(cells.records), answer(records, runs)
+    command = "".join(line.removeprefix(FETCH) for line in said if line.startswith(FETCH))
+    more = [line for line in said[1:] if not line.startswith(FETCH)]
+    made: list[Block] = [Widget("answer", [(said[0], more, command, len(works) > 1)], "\n\n".join(said))]
+    if sum(map(len, works)) > 1:
+        heads = [column.head for column in _columns(cells.records)]
+        made += [limits(cells), Best(heads, rows(cells, works)), _pictures(cells, works), _reading(cells.records)]
+        if len(works) == 1 and (advice := off_ane.advice(cells)[:ADVICE]):  # of several, their winners fill the place
+            made.append(Widget("advice", [(text,) for text in advice]))  # Markdown has it in a section of its own
+    return Section("Which cell to ship", made, kind="first")
 
 
 def rows(cells: views.Cells, works: list[list[int]], limit: dict[str, float] | None = None) -> list[BestRow]:
@@ -75,7 +84,7 @@ def rows(cells: views.Cells, works: list[list[int]], limit: dict[str, float] | N
             name if len(works) > 1 else "",
             winner.words(),
             views.within(cells, work, winner.cell),
-            note(cells, work, winner),
+            note(cells, work, winner, limit or {}),
             [part.cells[winner.cell] for part in parts],
             winner.cell,
             number,
@@ -86,29 +95,56 @@ def rows(cells: views.Cells, works: list[list[int]], limit: dict[str, float] | N
     ]
 
 
-def note(cells: views.Cells, work: list[int], winner: ranking.Winner) -> str:
-    """Return the warnings about a winner: its status, and the cells that are equally fast."""
+def note(cells: views.Cells, work: list[int], winner: ranking.Winner, limit: dict[str, float]) -> str:
+    """Return the warnings about a winner: its status; of the first in speed also the cells that tie with it, or how sure
+    its lead on the runner-up is.
+    """
     texts = [views.doubt(cells.records[winner.cell])]
+    names = [views.within(cells, work, n) for n in winner.tied[:TIES]]
     if winner.tied:
-        names = [views.within(cells, work, n) for n in winner.tied[:TIES]]
         more = f" and {len(winner.tied) - TIES} more" if len(winner.tied) > TIES else ""
-        texts.append(f"not told apart in latency: {'; '.join(names)}{more}")
+        texts.append(f"tie with {'; '.join(names)}{more}: {_explain_tie(cells.records[winner.cell])}")
+    elif next(iter(ranking.choose_goals(cells.records, work).values())) in winner.goals:
+        texts.append(_name_second(cells, work, winner.cell, limit))
     return ". ".join(filter(None, texts))
 
 
+def _name_second(cells: views.Cells, work: list[int], first: int, limit: dict[str, float]) -> str:
+    """Return which cell comes second in speed and how sure that is; empty if none does that is as sound as the first."""
+    goal, one = next(iter(ranking.choose_goals(cells.records, work))), cells.records[first]
+    second, _ = ranking.choose_best(cells.records, goal, limit, [n for n in work if n != first])
+    if second is None or ranking.is_sound(one) > ranking.is_sound(cells.records[second]):
+        return ""
+    sure = f": {ranking.how_sure(one, cells.records[second])}" if _is_estimated(one) else ""
+    return f"before {views.within(cells, work, second)}{sure}"
+
+
+def _is_estimated(record: Record) -> bool:
+    latency = headline(record)
+    return latency is not None and latency.chip is not None
+
+
+def _explain_tie(record: Record) -> str:
+    if headline(record) is None:
+        return "their shares of the cost on the ANE are equal"
+    if _is_estimated(record):
+        return "the estimates differ by less than what published pairs tell apart"
+    return "their timings do not differ by more than they scatter"
+
+
 def _columns(records: list[Record]) -> list[Column]:
-    """Return the columns of figures for winners; estimates without their bands, which are in the table of cells."""
-    specs = sorted(
-        metrics.shown_in("report"), key=lambda spec: (spec.name != headline.HEADLINE, spec.name not in RANKED)
-    )
-    found = table.metric_columns(records, specs)
-    least = [min(ranking.compute_ane_shares(record).values(), default=None) for record in records]
-    if any(share is not None for share in least):
-        found.append(Column("ANE ops %", ["-" if share is None else f"{share:.0f}" for share in least], True))
-    for chip in headline.estimated_chips(*records):
-        known = [headline.estimate(record, chip) for record in records]
-        found.append(Column(f"{chip} ms (est.)", [figure_text(one and one.ms, 3) for one in known], True))
-    return found
+    """Return the columns of figures for winners: the headline, the shares on the Neural Engine, the report's metrics, and
+    the estimates for some other chips.
+    """
+    specs = sorted(metrics.shown_in("report"), key=lambda spec: spec.name not in RANKED)
+    found = [*table.latency_columns(records), *table.share_columns(records)]
+    found += table.metric_columns(records, [spec for spec in specs if spec.name != HEADLINE])
+    return [*found, *list_other_estimates(records)[:OTHERS]]
+
+
+def list_other_estimates(records: list[Record]) -> list[Column]:
+    """Return a column for each chip with estimates that are not the headline."""
+    return [column for column in table.further_columns(records) if column.head.endswith("(est.)")]
 
 
 def limits(cells: views.Cells) -> Widget:
@@ -117,32 +153,64 @@ def limits(cells: views.Cells) -> Widget:
     found = [(axis, list(dict.fromkeys(cells.value(n, axis) for n in every))) for axis in [*cells.axes, "status"]]
     axes = [(axis, values) for axis, values in found if 1 < len(values) <= 30]
     chips = list(dict.fromkeys(chip for record in cells.records for chip in ranking.compute_ane_shares(record)))
-    offered = ranking.list_limit_metrics(cells.records)
-    texts = [(spec.name, spec.short, spec.shown_unit, spec.better) for spec in offered]
+    offered, speed = ranking.list_limit_metrics(cells.records), _name_headline(cells.records)
+    texts = [
+        (spec.name, *((speed, "") if spec.name == HEADLINE else (spec.short, spec.shown_unit)), spec.better)
+        for spec in offered
+    ]
     return Widget("limits", [(axes, texts, chips)])
+
+
+def _name_headline(records: list[Record]) -> str:
+    """Return the name of the headline latencies of all cells: `M4 ms (estimated)`, or `latency ms` for several kinds."""
+    names = {views.name_speed(record) for record in records if headline(record)}
+    return names.pop() if len(names) == 1 else metrics.METRICS[HEADLINE].column
 
 
 def _pictures(cells: views.Cells, works: list[list[int]]) -> Plots:
     names = views.work_names(cells, works)
     chosen = sorted(sorted(range(len(works)), key=lambda n: -len(works[n]))[:PICTURES])
     spots = {n: views.spots(cells, works[n]) for n in chosen}
-    items = [(picture.draw(spots[n], f"accuracy and latency {n} {names[n]}"), names[n]) for n in chosen]
+    items = [(_draw(cells.records[works[n][0]], spots[n], f"{n} {names[n]}"), names[n]) for n in chosen]
     legend = picture.legend(list(itertools.chain.from_iterable(spots.values())))
-    return Plots(items, legend, "ops on the ANE (predicted, the least of the chips):", works=chosen)
+    return Plots(items, legend, f"ops on the ANE, {_name_shares(cells.records)}:", works=chosen)
+
+
+def _draw(record: Record, spots: list[picture.Spot], name: str) -> str:
+    name = f"accuracy and {'latency' if headline(record) else 'cost'} {name}"
+    return picture.draw(spots, name, views.name_speed(record), log="x" if headline(record) else "")
+
+
+def _name_shares(records: list[Record]) -> str:
+    """Return where the shares of the ops come from of which the plot's colour shows the lowest."""
+    known = list(dict.fromkeys(name for record in records for name in ranking.compute_ane_shares(record)))
+    chips = [name_chip(name) for name in known if name != "planned"]
+    lowest = "lowest over " if len(chips) > 1 else ""
+    said = [f"predicted, {lowest}{', '.join(chips)}"] if chips else []
+    return " or ".join([*said, *(["planned by Core ML"] if "planned" in known else [])]) or "not predicted"
 
 
 def _reading(records: list[Record]) -> Widget:
     """Return a line on how to read the first plot."""
-    untested = ranking.describe_untested(records)
-    score = any(ranking.choose_goals(records, work).keys() - RANKED.keys() for work in ranking.group_by_work(records))
-    beaten = f"in latency, size{', PSNR and score' if score else ' and PSNR'} together"
-    bars = f"bars: middle half of the samples; area: package size; ringed: no sound cell beats it {beaten}; dashed: in doubt"
-    return Widget("reading", [(f"In the picture, {bars}.{f' Latencies: {untested}.' if untested else ''}",)])
+    untested, works = ranking.describe_untested(records), ranking.group_by_work(records)
+    score = any(len(ranking.choose_goals(records, work)) > len(RANKED) for work in works)
+    beaten = f"in speed, size{', PSNR and score' if score else ' and PSNR'} together"
+    kinds = dict.fromkeys(_explain_bars(records[n]) for work in works for n in work)
+    texts = [*filter(None, kinds), "larger circle: larger package", f"dark ring: no sound cell beats it {beaten}"]
+    texts += ["dashed: in doubt"] if not all(ranking.is_sound(records[n]) for work in works for n in work) else []
+    return Widget("reading", [(f"In the plot, {'; '.join(texts)}.{f' Latencies: {untested}.' if untested else ''}",)])
+
+
+def _explain_bars(record: Record) -> str:
+    if headline(record) is None:
+        return ""
+    return "bars: the estimate's band" if _is_estimated(record) else "bars: middle half of the samples"
 
 
 def facts(cells: views.Cells) -> dict[str, object]:
     """Return the facts with which the page's script chooses the best cells: names, axis values, texts and figures of each cell."""
-    works, axes, parts = ranking.group_by_work(cells.records), [*cells.axes, "status"], _columns(cells.records)
+    records, works = cells.records, ranking.group_by_work(cells.records)
+    axes, parts = [*cells.axes, "status"], _columns(records)
     known: list[dict[str, object]] = [
         {"name": name, "axes": {axis: cells.value(n, axis) for axis in axes}} for n, name in enumerate(cells.names)
     ]
@@ -150,14 +218,34 @@ def facts(cells: views.Cells) -> dict[str, object]:
         for n in work:
             known[n] |= {"short": views.within(cells, work, n), "figures": [part.cells[n] for part in parts]}
             known[n]["doubt"] = views.doubt(cells.records[n])
+    leads = {n: words for work in works for n, words in _list_leads(records, work).items()}
+    names = views.work_names(cells, works) if len(works) > 1 else [""] * len(works)
     return {
         "cells": known,
-        "works": views.work_names(cells, works) if len(works) > 1 else [""],
-        "choice": ranking.list_facts(cells.records),
-        "figures": {
-            spec.name: [spec.short, spec.shown_unit, spec.better] for spec in ranking.list_limit_metrics(cells.records)
+        "works": [
+            {"name": name, "goals": ranking.choose_goals(records, work), "tie": _explain_tie(records[work[0]])}
+            for name, work in zip(names, works)
+        ],
+        "choice": [
+            fact | {name: ranking.get_figure(records[n], name) for name in ranking.ORDER} | {"leads": leads[n]}
+            for n, fact in zip(ranking.select_ranked(records), ranking.list_facts(records))
+        ],
+        "order": ranking.ORDER,
+        "signs": {
+            name: metrics.METRICS[name].better
+            for name in [*(spec.name for spec in ranking.list_limit_metrics(records)), *ranking.ORDER]
         },
-        "goals": [ranking.choose_goals(cells.records, work) for work in works],
         "ties": TIES,
-        "headline": headline.HEADLINE,
+    }
+
+
+def _list_leads(records: list[Record], work: list[int]) -> dict[int, dict[int, str]]:
+    """Return {cell: {slower cell: how sure the order is}} of a group's estimates: of all pairs, or in a large group of the
+    cells next to each other in speed.
+    """
+    order = sorted(work, key=lambda n: headline_ms(records[n]) or 0.0)
+    reach = max(8, PAIRS // len(work)) if _is_estimated(records[work[0]]) else 0
+    return {
+        n: {other: ranking.how_sure(records[n], records[other]) for other in order[place + 1 : place + 1 + reach]}
+        for place, n in enumerate(order)
     }

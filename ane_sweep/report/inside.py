@@ -1,5 +1,5 @@
-"""Details of cells: the parts of one prediction, chunk by chunk, the steps of one process from load to the last call,
-and the ops that take most time.
+"""Details of cells: what a cut costs and gains, the parts of one prediction, chunk by chunk, the steps of one process
+from load to the last call, and the ops that take most time.
 
 Parts and gaps are measured on the host of the record; the strip below a part shows its planner cost by unit as planned
 (Core ML) or predicted, not measured.
@@ -9,9 +9,10 @@ from ane_sweep.bridge.figures import Timing
 from ane_sweep.bridge.record import Record
 from ane_sweep.placement.types import Placement
 from ane_sweep.report import figures
-from ane_sweep.report.blocks import Block, Grid, Para, Plots, Section
+from ane_sweep.report.blocks import Block, Grid, Para, Plots, Points, Section
 from ane_sweep.report.blocks import figure_text as ms_text
 from ane_sweep.report.views import Cells, cut
+from ane_sweep.results import cuts
 from ane_sweep.results.headline import measured_ms
 
 ROWS = 16  # bars in one picture; the tables have all
@@ -29,10 +30,24 @@ WHERE = "Every process as a trace for Perfetto (ui.perfetto.dev) or chrome://tra
 
 
 def section(cells: Cells) -> Section | None:
-    """Return the section, or None if no cell was timed."""
+    """Return the section, or None if no cell was timed and none is cut."""
     timed = [n for n, record in enumerate(cells.records) if record.timings]
-    if not timed:
-        return None
+    blocks = [*_cuts(cells), *(_timings(cells, timed) if timed else [])]
+    return Section("Inside a cell", blocks) if blocks else None
+
+
+def _cuts(cells: Cells) -> list[Block]:
+    """Return what the cut of each cell in chunks costs and gains, sentences of several cells once."""
+    found: dict[str, list[str]] = {}
+    for name, said in zip(cells.names, cuts.explain_cuts(cells.records)):
+        if said:
+            found.setdefault(said, []).append(name)
+    lines = [f"{', '.join(names)}: {said}" for said, names in found.items()]
+    more = [f"and {len(lines) - ROWS} more"] if len(lines) > ROWS else []
+    return [Points([*lines[:ROWS], *more])] if lines else []
+
+
+def _timings(cells: Cells, timed: list[int]) -> list[Block]:
     blocks: list[Block] = _predictions(cells, [n for n in timed if parts(cells.records[n])])
     shown = timed[:ROWS]
     bars: list[figures.Bar] = [(cut(cells.names[n]), process(cells.records[n].timings[0]), []) for n in shown]
@@ -41,7 +56,7 @@ def section(cells: Cells) -> Section | None:
     more = f"; {len(timed) - len(shown)} more cells in records.jsonl" if len(timed) > len(shown) else ""
     caption = f"one process of each cell, from load to the last call (measured){more}"
     blocks.append(Plots([(svg, caption)], legend, "step"))
-    return Section("Inside a cell", [*blocks, *_costs(cells), Para(WHERE)])
+    return [*blocks, *_costs(cells), Para(WHERE)]
 
 
 def _predictions(cells: Cells, found: list[int]) -> list[Block]:

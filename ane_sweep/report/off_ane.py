@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from ane_sweep.placement.types import Kind, Placement, Reason
 from ane_sweep.report.blocks import Block, Grid, Para, Points, Section
 from ane_sweep.report.views import Cells, group_names
+from ane_sweep.results.headline import name_chip
 
 ROWS = 40  # of the table, the most costly first
 HEADS = ["why they stay off the ANE", "ops", "planner cost %", "which ops", "cells", "source"]
@@ -35,13 +36,15 @@ class Place:
         able = {n for n, record in enumerate(cells.records) if any(record.placed(self.kind))}
         every = "every cell" if len(able) > 1 else ""
         name = every if self.cells >= able and every else group_names(cells, [sorted(self.cells)])[0]
-        return f"{name}: {', '.join(self.chips)} ({self.kind})" if self.chips else f"{name} ({self.kind})"
+        return (
+            f"{name}: {', '.join(map(name_chip, self.chips))} ({self.kind})" if self.chips else f"{name} ({self.kind})"
+        )
 
 
 def section(cells: Cells) -> Section | None:
     """Return the section: advice first, with violated gates at the top, then a row for each reason, the most costly first."""
     pieces, why = advice(cells), _reasons(cells)
-    made: list[Block] = [Para("To keep more of it there:"), Points(pieces)] if pieces else []
+    made: list[Block] = [Para("To keep more on the Neural Engine:"), Points(pieces)] if pieces else []
     if why:
         more = f" The {ROWS} most costly of {len(why)}; the records have all." if len(why) > ROWS else ""
         made += [Grid(HEADS, why[:ROWS], [False, True, True, False, False, False]), Para(NOTE + more)]

@@ -48,22 +48,26 @@ function limited() {
   const chip = byId("chip") ? byId("chip").value : "";
   const share = (cell) => Math.min(...(chip ? [cell.ane[chip] ?? 0] : Object.values(cell.ane).length ? Object.values(cell.ane) : [0]));
   const keeps = (cell, [name, limit]) => name === "ane" ? share(cell) >= limit
-    : cell[name] !== null && facts.figures[name][2] * (cell[name] - limit) >= 0;
+    : cell[name] !== null && facts.signs[name] * (cell[name] - limit) >= 0;
   return new Map((facts.choice || []).filter((cell) => shown.has(cell.cell) && limits.every((limit) => keeps(cell, limit)))
     .map((cell) => [cell.cell, cell]));
 }
 
-// The fastest, smallest, most accurate and that of the best score of each work: sound cells before those in doubt, as results/ranking.py has it.
+// The best of each work in each goal: sound cells before those in doubt, equal ones by facts.order, as results/ranking.py has it.
+function gain(cell, goal) { return cell[goal] === null ? -Infinity : facts.signs[goal] * cell[goal]; }
+function ahead(goals) {
+  return (a, b) => { for (const goal of goals) if (gain(a, goal) !== gain(b, goal)) return gain(b, goal) > gain(a, goal) ? b : a; return a; };
+}
 function winners(among, work) {
   const found = new Map(), sound = among.filter((cell) => cell.sound), fit = sound.length ? sound : among;
-  for (const [goal, word] of Object.entries(facts.goals[work])) {
-    const sign = facts.figures[goal][2];
-    const first = fit.reduce((a, b) => sign * b[goal] > sign * a[goal]
-      || b[goal] === a[goal] && b[facts.headline] < a[facts.headline] ? b : a);
+  const speed = Object.keys(facts.works[work].goals)[0];
+  for (const [goal, word] of Object.entries(facts.works[work].goals)) {
+    const first = fit.reduce(ahead([goal, ...facts.order])), others = fit.filter((cell) => cell !== first);
+    const alike = others.filter((cell) => goal === "headline_ms" ? first.same.includes(cell.cell) : cell[goal] === first[goal]);
     const winner = found.get(first.cell) || { cell: first, goals: [], tied: [] };
-    const alike = goal === facts.headline ? 0 : fit.filter((cell) => cell !== first && cell[goal] === first[goal]).length;
-    winner.goals.push(alike ? word + (alike + 1 === fit.length ? " (all alike)" : " (" + alike + " more alike)") : word);
-    if (goal === facts.headline) winner.tied = fit.filter((cell) => cell !== first && first.same.includes(cell.cell));
+    winner.goals.push(goal === speed || !alike.length ? word
+      : word + (alike.length === others.length ? " (all alike)" : " (" + alike.length + " more alike)"));
+    if (goal === speed) Object.assign(winner, { tied: alike, second: others.length ? others.reduce(ahead([goal, ...facts.order])) : null });
     found.set(first.cell, winner);
   }
   return [...found.values()];
@@ -81,14 +85,14 @@ function best(fit) {
   };
   const put = (row, text, kind, span) => Object.assign(row.insertCell(), { textContent: text, className: kind, colSpan: span || 1 });
   body.replaceChildren();
-  facts.works.forEach((name, work) => {
+  facts.works.forEach(({ name }, work) => {
     const among = [...fit.values()].filter((cell) => cell.work === work);
     if (among.length && name) put(line("of", work), name, "", heads.length);
     if (among.length) winners(among, work).forEach((winner) => {
       const cell = cells[winner.cell.cell], made = line(winner.cell.sound ? "" : "doubt", work, winner.cell.cell), said = note(winner);
       put(made, winner.goals.join(", "), "goals");
       put(made, cell.short, "name");
-      cell.figures.forEach((text, n) => { Object.assign(put(made, text, "n").dataset, heads[n + 2].dataset); });
+      cell.figures.forEach((text, n) => { Object.assign(put(made, text, text === "-" ? "n none" : "n").dataset, heads[n + 2].dataset); });
       if (said) put(line(winner.cell.sound ? "note" : "note doubt"), "", "", heads.length)
         .append(Object.assign(document.createElement("span"), { textContent: said, title: said }));
     });
@@ -99,7 +103,10 @@ function best(fit) {
 function note(winner) {
   const names = winner.tied.slice(0, facts.ties).map((other) => cells[other.cell].short).join("; ");
   const more = winner.tied.length > facts.ties ? " and " + (winner.tied.length - facts.ties) + " more" : "";
-  return [cells[winner.cell.cell].doubt, names && "not told apart in latency: " + names + more].filter(Boolean).join(". ");
+  const sure = winner.second && winner.cell.leads[winner.second.cell];
+  const lead = names ? "tie with " + names + more + ": " + facts.works[winner.cell.work].tie
+    : winner.second ? "before " + cells[winner.second.cell].short + (sure ? ": " + sure : "") : "";
+  return [cells[winner.cell.cell].doubt, lead].filter(Boolean).join(". ");
 }
 
 // One picture at a time, where there are several works: that of the row that was chosen.

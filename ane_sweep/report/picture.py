@@ -1,4 +1,4 @@
-"""The report's first plot: accuracy against latency of the cells of one group; the colour shows the predicted unit.
+"""The report's first plot: accuracy against the headline latency of the cells of one group; the colour shows the predicted unit.
 
 Our code draws on matplotlib's axes: spreads as bars, a circle per cell (hollow: has warnings; ringed: on the front),
 and names that cover neither each other nor a point.
@@ -21,13 +21,14 @@ _LETTER, _HEIGHT = 6.2, 11.0  # of a name, about: letters are of system-ui
 
 @dataclass
 class Spot:
-    """One cell: milliseconds with the middle half of its samples, PSNR in dB, and the words of its tooltip.
+    """One cell: its headline latency in ms with its spread, PSNR in dB, and the words of its tooltip.
 
+    x     the latency, or for cells without one the percent of the cost on the Neural Engine; low, high: its spread
     ane   percent of its ops on the ANE, or None; radius: in points
     """
 
     cell: int
-    ms: float
+    x: float
     db: float
     low: float
     high: float
@@ -50,11 +51,16 @@ def legend(spots: Sequence[Spot]) -> list[tuple[str, str]]:
     return [(words[n], f"--p{n}") for n in sorted({shade(spot.ane) for spot in spots}, reverse=True)]
 
 
-def draw(spots: Sequence[Spot], name: str) -> str:
-    """Return the picture as an `<svg>` element."""
+def draw(spots: Sequence[Spot], name: str, x_label: str, log: str = "x") -> str:
+    """Return the picture as an `<svg>` element. `log`: as `figures.frame` has it."""
     with figures.drawing(3.35) as (figure, axes):
-        ends = [(x, spot.db, spot.cell, 0, 0.0, "") for spot in spots for x in (spot.low, spot.ms, spot.high) if x > 0]
-        figures.frame(axes, ends, "latency ms", "PSNR dB", log="x")
+        ends = [
+            (x, spot.db, spot.cell, 0, 0.0, "")
+            for spot in spots
+            for x in (spot.low, spot.x, spot.high)
+            if x > 0 or not log
+        ]
+        figures.frame(axes, ends, x_label, "PSNR dB", log=log)
         text = figures.svg(figure, axes, [], name)
         placed = _placed(axes, spots, figure.get_figheight() * 72)
     made = macros("points.svg.j2")["spots"]([_make_point(spot, *at) for spot, at in zip(spots, placed)])
@@ -66,7 +72,7 @@ def _placed(axes: "Axes", spots: Sequence[Spot], height: float) -> list[tuple[fl
     left = axes.get_xlim()[0]
     found = []
     for spot in spots:
-        ends = [(x if x > 0 else left, spot.db) for x in (spot.ms, spot.low, spot.high)]
+        ends = [(x if x > 0 else left, spot.db) for x in (spot.x, spot.low, spot.high)]
         (x, y), (low, _), (high, _) = axes.transData.transform(ends)
         found.append((x, height - y, low, high))
     return found
@@ -94,7 +100,7 @@ def _names(axes: "Axes", spots: Sequence[Spot], placed: Sequence[tuple[float, fl
     taken += [(low, y - 1, high, y + 1) for _, y, low, high in placed]
     found = []
     named = [n for n, spot in enumerate(spots) if spot.label]
-    for n in sorted(named, key=lambda n: (not spots[n].front, not spots[n].sound, spots[n].ms)):
+    for n in sorted(named, key=lambda n: (not spots[n].front, not spots[n].sound, spots[n].x)):
         wide = _LETTER * len(spots[n].label)
         for x, y, anchor, far in _sides(taken[n], placed[n]):
             start = x - wide * ("start", "middle", "end").index(anchor) / 2

@@ -1,7 +1,11 @@
-"""The final table of a sweep on a terminal, in a pipe and in a log: a heading, a row per cell, warnings below.
+"""The final table of a sweep, as a terminal, a pipe or a log has it, as Markdown for a README and as JSON for scripts:
+a heading, a row per cell, warnings, the answer.
 
-On a narrow screen, headings become shorter, and then the least important columns are dropped.
+On a narrow screen, headings become shorter, and then the columns go that have no part in the answer.
 """
+
+import json
+from collections.abc import Iterable, Sequence
 
 from rich.box import Box
 from rich.console import Group
@@ -9,57 +13,59 @@ from rich.table import Table
 from rich.text import Text
 
 from ane_sweep import outward, tables
-from ane_sweep.bridge import metrics
 from ane_sweep.bridge.record import Record, Status, map_record_texts
-from ane_sweep.report import table, tips
+from ane_sweep.report import blocks, table, tips
+from ane_sweep.report.columns import Column
 from ane_sweep.report.doubts import RUNS, doubts
-from ane_sweep.report.table import PREDICTED, Column
-from ane_sweep.results.headline import HEADLINE, estimated_chips
+from ane_sweep.results.answer import FETCH, answer
+from ane_sweep.results.headline import answers_by_timing, estimated_chips, name_chip, shipped_chip
 from ane_sweep.results.ranking import not_ok_groups
 
 _RULE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)  # a line under the heads and nothing else
 _STYLES = {Status.OK: "green", Status.DEGRADED: "yellow", Status.FALLBACK: "yellow", Status.REFUSED: "dim"}
-IQR = "IQR"
+SPREAD = "bands of latencies"
 
 
 def columns(records: list[Record], width: int | None = None) -> tuple[list[Column], list[str]]:
     """Return (the columns that fit, the names of the others). A reason appears as a number, and its text once below."""
     parts = table.list_columns(records, estimates=True)
-    specs = metrics.shown_in("table")
-    short = {spec.column: spec.narrow for spec in specs if spec.narrow} | {PREDICTED: "ANE %"}
-    metrics_to_drop = [spec.column for spec in sorted(specs, key=lambda spec: spec.drop_order) if spec.drop_order]
-    going = [table.estimate_head(chip) for chip in reversed(estimated_chips(*records))]
-    going += [table.COST, IQR, *metrics_to_drop, PREDICTED]  # the first goes first
-    latency = metrics.METRICS[HEADLINE].column
     numbers = {r.cell_key: n for n, group in enumerate(not_ok_groups(records), 1) for r in group}
     words = [r.status.value + (f" [{numbers[r.cell_key]}]" if r.cell_key in numbers else "") for r in records]
     parts[-1] = Column("status", words)
-    hidden: list[str] = []
     if width is None or natural(parts) <= width:
-        return parts, hidden
+        return parts, []
+    names = {id(part): part.head for part in parts}
     for part in parts:
-        part.head = short.get(part.head, part.head)
-    for name in going:
-        head = latency if name == IQR else short.get(name, name)
-        found = next((part for part in parts if part.head == head), None)
-        if found is None or natural(parts) <= width:
-            continue
-        if name != IQR:
-            parts.remove(found)
-            hidden.append(name)
-        elif (cells := [text.split(" ")[0] for text in found.cells]) != found.cells:
-            found.cells = cells
-            hidden.append(name)
-    return parts, hidden
+        part.head = part.narrow or part.head.replace(" ", "\n")
+    hidden = []
+    optional = [part for part in reversed(parts) if part.drop_order]  # of equal ones the last first
+    for part in sorted(optional, key=lambda part: part.drop_order):
+        if natural(parts) > width:
+            parts.remove(part)
+            hidden.append(names[id(part)])
+    if natural(parts, gap=1) > width:
+        for part in parts:
+            if part.numeric and any(" " in text for text in part.cells) and " ms" in names[id(part)]:
+                part.cells = [text.split(" ")[0] for text in part.cells]
+                hidden.append(SPREAD)
+    return parts, list(dict.fromkeys(hidden))
 
 
-def natural(parts: list[Column]) -> int:
-    return sum(part.width() for part in parts) + 2 * (len(parts) - 1)
+def _name_hidden(hidden: list[str], chips: list[str]) -> str:
+    """Return the names of hidden columns for one line: `M1` for an estimate, without the shares of that chip."""
+    names = {table.estimate_head(chip): name_chip(chip) for chip in chips}
+    gone = tuple(f"{name} ANE " for head, name in names.items() if head in hidden)
+    return ", ".join(names.get(head, head) for head in hidden if not head.startswith(gone))
+
+
+def natural(parts: list[Column], gap: int = 2) -> int:
+    """Return the width of a table with this many spaces between columns."""
+    return sum(part.width() for part in parts) + gap * (len(parts) - 1)
 
 
 def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) -> Group | Text:
-    """Return the table for rich: heads, rows, warnings. `width` is that of the console that will print it; `runs` is
-    the folder of the runs, as a user would type it.
+    """Return the table for rich: heads, rows, warnings, the answer. `width` is that of the console that will print it;
+    `runs` is the folder of the runs, as a user would type it.
     """
     if not records:
         return Text("no records")
@@ -74,17 +80,62 @@ def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) 
         cells = [Text(part.cells[index]) for part in parts[:-1]]
         made.add_row(*cells, Text(parts[-1].cells[index], style=_STYLES.get(record.status, "red")))
     above = [Text(line, style="bold" if line.startswith("note:") else "") for line in table.list_head_lines(records)]
-    if hidden:
-        above.append(Text(f"not shown at this width: {', '.join(hidden)}"))
     below = Table.grid(padding=(0, 1, 0, 0))
-    for number, line in enumerate(doubts(records, runs), 1):
+    chips = estimated_chips(*records)
+    first, *others = [line for line in answer(records, runs) if not line.startswith(FETCH)]
+    notes = list_notes(records, runs, [first, *others], (c for c in chips if table.estimate_head(c) not in hidden))
+    for number, line in enumerate(notes, 1):
         below.add_row(Text(f"[{number}]"), Text(line, style="yellow"))
     paired = [Text(line) for line in tips.lines(records)]
+    others = [line for line in others if not any(line in note for note in notes)]
     return Group(
-        *above, Text(), made, *((Text(), *paired) if paired else ()), *((Text(), below) if below.row_count else ())
-    )
+        *above, Text(), made,
+        *([Text(f"not shown at this width: {_name_hidden(hidden, chips)}")] if hidden else ()),
+        *((Text(), *paired) if paired else ()), *((Text(), below) if below.row_count else ()),
+        Text(), Text(first, style="bold"), *map(Text, others),
+    )  # fmt: skip
+
+
+def list_commands(records: list[Record], runs: str = RUNS) -> list[str]:
+    """Return the answer's command on a line that no terminal's width may break: it is to be copied."""
+    return [outward.escape_controls(line) for line in answer(records, runs) if line.startswith(FETCH)]
 
 
 def as_text(records: list[Record], width: int = 100, runs: str = RUNS) -> str:
-    """Return the table as plain text of at most `width` columns, without colour: for pipes, logs and tests."""
-    return tables.plain(as_table(records, width, runs), width) + "\n"
+    """Return the table as plain text of at most `width` columns, without colour: for pipes, logs and tests. Only the
+    command that ends it may be longer.
+    """
+    return "\n".join([tables.plain(as_table(records, width, runs), width), *list_commands(records, runs)]) + "\n"
+
+
+def as_markdown(records: list[Record], notes: bool = True) -> str:
+    """Return the table as Markdown; with `notes`, also the lines above and below it."""
+    if not records:
+        return "no records\n"
+    parts = table.list_columns(records)
+    rows = [[part.cells[index] for part in parts] for index in range(len(records))]
+    shown = blocks.markdown(blocks.Grid([part.head for part in parts], rows, [part.numeric for part in parts]))[:-1]
+    if not notes:
+        return shown
+    above = "  \n".join(map(outward.markdown, table.list_head_lines(records)))
+    lines = answer(records)
+    under = list_notes(records, RUNS, lines)
+    below = "".join(f"{number}. {outward.markdown(line)}\n" for number, line in enumerate(under, 1))
+    first, *others = map(outward.markdown, lines)
+    answered = "  \n".join([f"**{first}**", *others])
+    return f"{above}\n\n{shown}" + (f"\n{below}" if below else "") + f"\n{answered}\n"
+
+
+def as_json(records: list[Record]) -> str:
+    """Return one JSON array of whole records, in ASCII, so that no control character reaches a terminal."""
+    return json.dumps([record.to_dict() for record in records], indent=1, allow_nan=False) + "\n"
+
+
+def list_notes(records: list[Record], runs: str, answered: Sequence[str], chips: Iterable[str] = ()) -> list[str]:
+    """Return the warnings, then why cells have no estimate for the chip that they are shipped for, or for `chips`, unless
+    the answer's sentences give that reason.
+    """
+    shipped = {chip for record in records if (chip := shipped_chip(record)) and not answers_by_timing(record)}
+    missing = table.list_not_estimated(records, {*shipped, *chips})
+    given = " ".join(answered)
+    return [*doubts(records, runs), *(line for line in missing if line.partition(": ")[2].rstrip(".") not in given)]

@@ -3,9 +3,10 @@
 from ane_sweep.bridge.record import Record
 from ane_sweep.placement.reasons import STAYS
 from ane_sweep.report.blocks import Grid, Section, figure_text
-from ane_sweep.results.headline import estimate, measured_ms
+from ane_sweep.results.headline import estimate, is_check, measured_ms
 
-HEADS = ["tip", "chip", "ANE ops % (predicted)", "ms (estimated)", "latency ms (measured)", "PSNR dB (measured)"]
+_HERE, _NONE = "ms on this host (measured)", "- -> -"
+HEADS = ["tip", "chip", "ANE ops % (predicted)", "ms (estimated)", _HERE, "PSNR dB (measured)"]
 HEADS += ["why ops stay off the ANE without it"]
 _FAMILY = "surgery"
 
@@ -13,7 +14,9 @@ _FAMILY = "surgery"
 def section(records: list[Record]) -> Section | None:
     """Return the section, or None if no tip has both nets."""
     found = rows(records)
-    return Section("What each tip changed", [Grid(HEADS, found, [False] * len(HEADS))]) if found else None
+    shown = [n for n, head in enumerate(HEADS) if head != _HERE or {row[n] for row in found} != {_NONE}]
+    grid = Grid([HEADS[n] for n in shown], [[row[n] for n in shown] for row in found], [False] * len(shown))
+    return Section("What each tip changed", [grid]) if found else None
 
 
 def rows(records: list[Record]) -> list[list[str]]:
@@ -30,10 +33,12 @@ def rows(records: list[Record]) -> list[list[str]]:
 def lines(records: list[Record]) -> list[str]:
     """Return the rows for a terminal, a line for each tip and chip."""
     made = rows(records)
-    head = ["tip by tip, without it -> with it (predicted; estimated; measured here):"] if made else []
+    head = ["tip by tip, without it -> with it (ops predicted, ms estimated, PSNR measured):"] if made else []
     return head + [
-        f"  {tip} ({chip}): ANE ops {share} %; {estimate} ms; {measured} ms; {psnr} dB" + (f"; {why}" if why else "")
-        for tip, chip, share, estimate, measured, psnr, why in made
+        f"  {tip} ({chip}): ANE ops {share} %; {estimate} ms; "
+        + (f"{here} ms on this host; " if here != _NONE else "")
+        + f"{psnr} dB{f'; {why}' if why else ''}"
+        for tip, chip, share, estimate, here, psnr, why in made
     ]
 
 
@@ -51,7 +56,8 @@ def _figures(record: Record, chip: str) -> list[str]:
     """Return texts of the share of ops on the ANE, the estimate, the latency and the PSNR."""
     shares = (entry.ops.share("ane") for entry in record.placed("predicted") if entry.chip == chip and entry.ops.total)
     share, estimated = next(shares, None), estimate(record, chip)
-    figures = (estimated and estimated.ms, measured_ms(record), record.value("psnr_db"))
+    here = None if is_check(record) else measured_ms(record)
+    figures = (estimated and estimated.ms, here, record.value("psnr_db"))
     return ["-" if share is None else f"{100 * share:.0f}", *(figure_text(figure, 3) for figure in figures)]
 
 

@@ -10,7 +10,7 @@ from ane_sweep.bridge.record import Record, flat_cell, varying_axes
 from ane_sweep.report import figures, picture
 from ane_sweep.report.table import latency_text
 from ane_sweep.results import ranking
-from ane_sweep.results.headline import HEADLINE, headline_ms, spread
+from ane_sweep.results.headline import HEADLINE, headline, name_chip, spread
 
 BARS = 40  # more bars or ladders than that are no picture any more; the table has them all
 LABELS = 30  # points that may have their names beside them
@@ -54,9 +54,22 @@ class Cells:
         return _text(self.records[n].status.value if axis == "status" else self.flat[n].get(axis))
 
 
+def name_speed(record: Record) -> str:
+    """Return the name of a cell's headline latency, or of the share of the cost that stands for it: `M4 ms (estimated)`."""
+    latency = headline(record)
+    if latency is None:
+        return f"{METRICS[ranking.SPEEDS[1]].short} %"
+    return f"{name_chip(latency.chip)} ms (estimated)" if latency.chip else "latency ms (measured)"
+
+
 def by_axis(cells: Cells, axis: str) -> str | None:
-    """Draw latency against one axis, with lines between cells that differ only in it. None without two timed values."""
-    latencies = {n: ms for n, record in enumerate(cells.records) if (ms := headline_ms(record)) is not None}
+    """Draw the headline latency against one axis, with lines between cells that differ only in it. None without two values.
+
+    Of cells with latencies of several kinds or chips, it draws those of the kind that most cells have.
+    """
+    kinds = {n: (name_speed(cells.records[n]), one.ms) for n, r in enumerate(cells.records) if (one := headline(r))}
+    most = Counter(name for name, _ in kinds.values()).most_common(1)
+    latencies = {n: ms for n, (name, ms) in kinds.items() if name == most[0][0]}
     values = _sorted({cells.value(n, axis): cells.flat[n].get(axis) for n in latencies})
     if len(values) < 2:
         return None
@@ -79,7 +92,7 @@ def by_axis(cells: Cells, axis: str) -> str | None:
         colours = {p[3] for p in group}
         paths.append(([p[0] for p in group], [p[1] for p in group], colours.pop() if len(colours) == 1 else 8))
     return figures.lines(
-        paths, points, x_label=axis, y_label="latency ms", ticks=values, bars=bars if len(latencies) <= BARS else [],
+        paths, points, x_label=axis, y_label=most[0][0], ticks=values, bars=bars if len(latencies) <= BARS else [],
         name=f"latency by {axis}",
     )  # fmt: skip
 
@@ -119,7 +132,10 @@ def doubt(record: Record) -> str:
 
 
 def spots(cells: Cells, work: Sequence[int]) -> list[picture.Spot]:
-    """Return the cells of one group as spots of the first plot; their area shows the package size."""
+    """Return the cells of one group as spots of the first plot; their area shows the package size.
+
+    The share of the cost on the Neural Engine, in percent, stands for a latency that cells do not have.
+    """
     records, on_front = cells.records, set(ranking.find_front(cells.records, work))
     scores = ranking.choose_goals(records, work).keys() - RANKED.keys()
     sizes = {n: ranking.get_figure(records[n], "package_bytes") or 0.0 for n in work}
@@ -127,15 +143,19 @@ def spots(cells: Cells, work: Sequence[int]) -> list[picture.Spot]:
     found = []
     for n in work:
         record, ane = records[n], min(ranking.compute_ane_shares(records[n]).values(), default=None)
-        ms, db = (ranking.get_figure(record, name) or 0.0 for name in (HEADLINE, "psnr_db"))
-        words = f"{cells.names[n]}: {latency_text(record)} ms, {db:.1f} dB, {sizes[n]:.3g} MB"
+        x, share, db = (ranking.get_figure(record, name) or 0.0 for name in (*ranking.SPEEDS, "psnr_db"))
+        if ranking.get_figure(record, HEADLINE) is None:
+            x, low, high = (100 * share,) * 3
+            speed = f"{x:.0f} % of the cost on the ANE"
+        else:
+            (low, high), speed = spread(record), f"{latency_text(record)} ms"
+        words = f"{cells.names[n]}: {speed}, {db:.1f} dB, {sizes[n]:.3g} MB"
         words += "".join(f", {METRICS[name].short} {ranking.get_figure(record, name):.4g}" for name in scores)
         words += "" if ane is None else f", {ane:.0f} % of ops on the ANE"
         words += f"; {warning}" if (warning := doubt(record)) else ""
         radius = 3.0 + 4.0 * math.sqrt(sizes[n] / largest)
         label = within(cells, work, n) if len(work) <= LABELS else ""
-        low, high = spread(record)
-        found.append(picture.Spot(n, ms, db, low, high, ane, radius, not warning, n in on_front, words, label))
+        found.append(picture.Spot(n, x, db, low, high, ane, radius, not warning, n in on_front, words, label))
     return sorted(found, key=lambda spot: (spot.front, spot.sound, -spot.radius))
 
 
@@ -152,7 +172,7 @@ def placements(cells: Cells) -> list[tuple[str, str, int]]:
                 shares[entry.kind, entry.chip or ""][share].append(n)
     alike: dict[str, tuple[dict[tuple[float, ...], list[int]], list[str]]] = {}
     for (kind, chip), groups in shares.items():
-        what = f"{chip} ({kind})".strip()
+        what = f"{name_chip(chip)} ({kind})".strip()
         alike.setdefault(repr((kind, dict(groups))), (groups, []))[1].append(what)
     found = []
     for groups, whats in alike.values():
@@ -174,7 +194,8 @@ def group_names(cells: Cells, groups: list[list[int]]) -> list[str]:
             if len(values) == 1:
                 word = values.pop()
                 words.append(word if isinstance(cells.flat[group[0]].get(axis), str) else f"{axis}={word}")
-        found.append(cut(" ".join(words) or f"{len(group)} cells"))
+        alone = cells.names[group[0]] if len(group) == 1 else f"{len(group)} cells"
+        found.append(cut(" ".join(words) or alone))
     twice = Counter(found)
     return [f"{cut(label, 46)} ({len(group)})" if twice[label] > 1 else label for label, group in zip(found, groups)]
 
@@ -189,9 +210,9 @@ def ladder_steps(record: Record) -> dict[str, float]:
     return {words: float(value) for words, value in known.items() if isinstance(value, (int, float)) and value > 0}
 
 
-def ladder(cells: Cells) -> str | None:
-    """Draw the cells with the slowest loads or first calls, one line each."""
-    rows = [(cells.names[n], ladder_steps(record)) for n, record in enumerate(cells.records)]
+def ladder(cells: Cells, chosen: Sequence[int]) -> str | None:
+    """Draw those of the chosen cells with the slowest loads or first calls, one line each."""
+    rows = [(cells.names[n], ladder_steps(cells.records[n])) for n in chosen]
     rows = sorted((row for row in rows if len(row[1]) > 1), key=lambda row: -max(row[1].values()))[: BARS // 2]
     if not rows:
         return None

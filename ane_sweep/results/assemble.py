@@ -16,6 +16,7 @@ from ane_sweep.bridge.task import Realised
 from ane_sweep.placement.rows import plan_agreement
 from ane_sweep.results import gather
 from ane_sweep.results.gather import Chain
+from ane_sweep.results.headline import answers_by_timing
 from ane_sweep.results.pool import in_vain, pooled
 from ane_sweep.results.verdict import Verdict
 
@@ -83,8 +84,10 @@ def _fill(
                 record.artifacts += files(outcome.folder)
     metrics, realised, record.timings = pooled([outcome.result for _, outcome in timings if outcome.done])
     record.metrics += metrics + _agreement(chain, record.host)
-    timing = timings[0][0].key
-    record.realised |= realised | {"latency_task": timing, "cells_sharing_timing": sharing[timing]}
+    record.realised |= realised
+    if timings:  # none with latency=off
+        timing = timings[0][0].key
+        record.realised |= {"latency_task": timing, "cells_sharing_timing": sharing[timing]}
     judged = None
     if traits(record.realised["runtime"]).coreml:
         beside = {units: outcomes[key] for units, key in plan.beside[cell.key].items()}
@@ -144,12 +147,14 @@ def _agreement(chain: Chain, host: Mapping[str, str]) -> list[Metric]:
 
 def _verdict(cell: Cell, record: Record, chain: Chain, judged: Verdict | None) -> tuple[Status, str | None]:
     """Return the cell's status and reason: those of its first failed stage; warnings make it degraded, not failed.
+    Warnings about a timing count only if it is the headline latency.
 
     A failed evidence pass only causes a warning, as the timing was done before it. So does a verdict against the plan;
     a verdict that the cell ran on another unit than requested makes the cell a fallback.
     """
     timed = any(STAGES[task.stage].pooled and outcome.done for task, outcome in chain)
-    bad = [(t, o) for t, o in chain if o.status in BAD and not (timed and o.status == StageStatus.SKIPPED)]
+    spare = [task.key for task, _ in chain if timed or task.params.get("check")]  # may be skipped
+    bad = [(t, o) for t, o in chain if o.status in BAD and not (t.key in spare and o.status == StageStatus.SKIPPED)]
     if fatal := [(task, outcome) for task, outcome in bad if STAGES[task.stage].fatal]:
         task, outcome = next((pair for pair in fatal if pair[1].status != StageStatus.BLOCKED), fatal[0])
         reason = outcome.reason or "no reason given"
@@ -167,7 +172,8 @@ def _verdict(cell: Cell, record: Record, chain: Chain, judged: Verdict | None) -
     if judged is not None and judged.verdict == "disagrees":
         doubts.append("; ".join(judged.reasons))
     doubts += [f"the evidence pass ended as {o.status}: {o.reason}; the timings were taken before it" for _, o in bad]
-    doubts += filter(None, (record.realised.get("unstable"), in_vain(record.timings)))
+    if answers_by_timing(record):
+        doubts += filter(None, (record.realised.get("unstable"), in_vain(record.timings)))
     gate = cell.precision_settings.min_psnr_db
     psnr = worst_psnr(record)
     if gate is not None and psnr is not None and psnr < gate:

@@ -49,13 +49,15 @@ def printed(chain: Chain) -> list[dict[str, object]]:
 
 def _samples(chain: Chain, beside: Mapping[str, Outcome]) -> dict[str, list[float]]:
     """Return the samples of one process for each setting of compute units, from the first round, as baselines are timed once."""
-    own = next(outcome for task, outcome in chain if STAGES[task.stage].pooled)
-    timings = {name: outcome.result.timing for name, outcome in {"own": own, **beside}.items() if outcome.done}
+    own = [("own", outcome) for task, outcome in chain if STAGES[task.stage].pooled][:1]
+    timings = {name: outcome.result.timing for name, outcome in [*own, *beside.items()] if outcome.done}
     return {name: timing.samples_ms for name, timing in timings.items() if timing and timing.samples_ms}
 
 
 def _missing(cell: Cell, seen: Outcome | None, facts: EvidenceFacts, beside: Mapping[str, Outcome]) -> list[str]:
     found = list(facts.get("missing", []))
+    if cell.latency["repeats"] == 0:
+        found.append("latency=off: no latency was compared")
     if cell.device != "local":
         found.append(f"device={cell.device}: its power and log cannot be read from here")
     if seen is not None and not seen.done:

@@ -66,7 +66,7 @@ def explain_missing(record: Record) -> str | None:
     if headline(record) is not None:
         return None
     entry = _shipped_placement(record)
-    return entry.not_estimated if entry else None
+    return entry.not_estimated.removeprefix(f"{entry.chip}: ") if entry and entry.not_estimated else None
 
 
 def answers_by_timing(record: Record) -> bool:
@@ -85,6 +85,11 @@ def shipped_chip(record: Record) -> str | None:
     """Return the chip that the user ships for, which is the first of `chips`, or None if nothing was predicted."""
     entry = _shipped_placement(record)
     return entry.chip if entry else None
+
+
+def name_chip(chip: str) -> str:
+    """Return a chip's name as people write it: `M4`, `A17 Pro`."""
+    return chip.replace("_", " ").title()
 
 
 def _shipped_placement(record: Record) -> Placement | None:

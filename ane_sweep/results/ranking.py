@@ -20,10 +20,11 @@ from ane_sweep.bridge.record import Record, Status
 from ane_sweep.placement import ordering
 from ane_sweep.results import search_log
 from ane_sweep.results.difference import compare_timings, explain_too_few, figures_by_round
-from ane_sweep.results.headline import HEADLINE, Latency, answers_by_timing, headline, headline_ms, shipped_chip
+from ane_sweep.results.headline import HEADLINE, answers_by_timing, headline, headline_ms, shipped_chip
 from ane_sweep.stats.student import FEWEST
 
 SPEEDS = (HEADLINE, next(iter(RANKED_UNTIMED)))  # the goals that stand for speed, one of which a work has
+ORDER = (*SPEEDS, "psnr_db", "package_bytes")  # decides between cells that are equal in a goal, the first first
 SHOWN = 1_000  # cells of one page; a quarter of them, at most, for cells that are not ok
 
 
@@ -100,13 +101,17 @@ def group_by_work(records: Sequence[Record]) -> list[list[int]]:
     return list(found.values())
 
 
-def _work_of(record: Record) -> tuple[object, ...]:
+def question_of(record: Record) -> tuple[object, ...]:
+    """Return a key that cells share if they answer the same question: one model, input length and reference outputs."""
     reference = {stage.stage: stage.key for stage in record.stages}.get("reference")
-    asked = tuple(str(record.cell.get(name)) for name in ("model", "seq_len", "host"))
+    return *(str(record.cell.get(name)) for name in ("model", "seq_len", "host")), reference
+
+
+def _work_of(record: Record) -> tuple[object, ...]:
     latency = headline(record)
     if latency is None or latency.kind != "measured":
-        return *asked, reference, shipped_chip(record), latency is None
-    return *asked, reference, record.realised.get("runtime"), record.host.get("chip"), record.host.get("worker")
+        return *question_of(record), shipped_chip(record), latency is None
+    return *question_of(record), record.realised.get("runtime"), record.host.get("chip"), record.host.get("worker")
 
 
 def is_sound(record: Record) -> bool:
@@ -164,15 +169,15 @@ def choose_best(
 ) -> tuple[int | None, list[int]]:
     """Return (position of the best cell, positions of the cells tied with it), or (None, []) if no cell keeps to the limits.
 
-    goal    a metric of the report; among cells that are equal in it, the fastest wins. latencies tie if they are not
-            distinct (`are_told_apart`), other figures, which have no noise, if equal
+    goal    a metric of the report; among cells that are equal in it, the fastest wins, then the most accurate, then the
+            smallest. latencies tie unless `are_told_apart`, other figures, which have no noise, if equal
     limits  metric -> bound in shown units (a maximum for latency, a minimum for PSNR); `ane`: minimum percent of ops. A
             cell without the figure breaks the limit
     """
     fit = _candidates(records, limits, cells)
     if not fit:
         return None, []
-    gains = {n: _gains(records[n], (goal, *SPEEDS)) for n in fit}
+    gains = {n: _gains(records[n], (goal, *ORDER)) for n in fit}
     first = max(fit, key=gains.__getitem__)
     if goal == HEADLINE:
         return first, [n for n in fit if n != first and not are_told_apart(records[first], records[n])]
@@ -199,7 +204,7 @@ def _fits(record: Record, limits: dict[str, float]) -> bool:
 
 
 def find_ties(records: Sequence[Record], cells: Iterable[int] | None = None) -> dict[int, list[int]]:
-    """Return, for each ranked cell, the cells whose latency is not distinct from its own.
+    """Return, for each ranked cell, the cells whose latency does not differ (`are_told_apart`).
 
     Each cell is compared with its neighbours in order of latency until twelve in a row differ: cells further away
     differ too.
@@ -229,7 +234,7 @@ def are_told_apart(one: Record, other: Record) -> bool:
     if mine is None or its is None:
         return get_figure(one, SPEEDS[1]) != get_figure(other, SPEEDS[1])
     if mine.kind != "measured" or its.kind != "measured":
-        return how_sure(mine, its) != "not told apart"
+        return (mine.kind, mine.chip) != (its.kind, its.chip) or how_sure(one, other) != "not told apart"
     task = one.realised.get("latency_task")
     if task is not None and task == other.realised.get("latency_task"):
         return False
@@ -239,9 +244,25 @@ def are_told_apart(one: Record, other: Record) -> bool:
     return low > most or least > high
 
 
-def how_sure(one: Latency, other: Latency) -> ordering.Sureness:
-    """Return how sure the order of two estimates for one chip is."""
-    return ordering.how_sure(max(one.ms, other.ms) / min(one.ms, other.ms))
+def how_sure(one: Record, other: Record) -> ordering.Sureness:
+    """Return how sure the order of two cells is whose headlines are estimates for one chip. Raises ValueError for others."""
+    mine, its = headline(one), headline(other)
+    if mine is None or its is None or mine.chip is None or mine.chip != its.chip:
+        raise ValueError("only estimates for one chip have an order of known sureness")
+    differences: dict[ordering.Difference, bool] = {
+        "guess": any(ordering.is_guess(*latency.span) for latency in (mine, its)),
+        "units": _main_unit(one) != _main_unit(other),
+        "weights": one.cell.get("precision") != other.cell.get("precision"),
+        "chunks": one.realised.get("chunks") != other.realised.get("chunks"),
+    }
+    among = [name for name, differs in differences.items() if differs]
+    return ordering.how_sure(max(mine.ms, its.ms) / (min(mine.ms, its.ms) or math.inf), *among)
+
+
+def _main_unit(record: Record) -> str | None:
+    """Return the unit that is predicted to run most of the ops on the chip that the user ships for."""
+    ops = next((vars(entry.ops) for entry in record.placed("predicted")), None)
+    return max(("ane", "gpu", "cpu"), key=ops.__getitem__) if ops else None
 
 
 def _count_rounds(record: Record) -> int:

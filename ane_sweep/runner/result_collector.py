@@ -190,7 +190,9 @@ class ResultCollector:
             self.run.seal(task)
         if status is StageStatus.OK:
             seconds = result.seconds or 0.0
-            self.store.record_history(stage=task.stage, work=task.work, seconds=seconds, peak_bytes=result.peak_bytes)
+            self.store.record_history(
+                stage=task.stage, work=task.work, seconds=seconds, peak_bytes=result.peak_bytes, sort=task.sort
+            )
         return outcome
 
     def _pull(self, task: Task) -> Path | None:

@@ -244,7 +244,9 @@ class TaskRunner:
         outcome = self._outcome(result, task, out)
         if outcome.done:
             seconds = result.seconds or 0.0
-            self.store.record_history(stage=task.stage, work=task.work, seconds=seconds, peak_bytes=result.peak_bytes)
+            self.store.record_history(
+                stage=task.stage, work=task.work, seconds=seconds, peak_bytes=result.peak_bytes, sort=task.sort
+            )
         return outcome
 
     def _outcome(self, result: TaskResult, task: Task, out: Path) -> Outcome:

@@ -10,23 +10,23 @@ from ane_sweep.planner.estimates import SIMILAR
 
 _LATEST = 99  # durations of a stage that are kept
 _SLACK_S = 5.0  # a task that runs for twice its time and this makes the estimate unknown
-Kind = tuple[str, int, float | None, bool]
+Kind = tuple[str, str, int, float | None, bool]
 
 
 class TimeLeft:
-    """The remaining tasks by stage and size, with the durations of similar tasks in this run, else in past ones."""
+    """The remaining tasks by stage, sort and size, with the durations of similar tasks in this run, else in past ones."""
 
     def __init__(self, tasks: Collection[Task]) -> None:
         self.count = Counter(map(_kind, tasks))
         self.alone = sum(task.alone for task in tasks)
-        self.took: dict[str, deque[tuple[int, float]]] = defaultdict(lambda: deque(maxlen=_LATEST))
+        self.took: dict[tuple[str, str], deque[tuple[int, float]]] = defaultdict(lambda: deque(maxlen=_LATEST))
 
     def drop(self, task: Task, seconds: float | None) -> None:
         """Remove a task that has ended, after `seconds` if a process completed it."""
         self.count[_kind(task)] -= 1
         self.alone -= task.alone
         if seconds is not None:
-            self.took[task.stage].append((task.work, seconds))
+            self.took[task.stage, task.sort].append((task.work, seconds))
 
     def seconds(self, running: Iterable[tuple[Task, float]] = ()) -> float | None:
         """Return the estimated seconds of the rest, one task after another, or None while some task's duration is
@@ -34,7 +34,7 @@ class TimeLeft:
 
         running   running tasks, with the seconds since they began
 
-        A duration is known if a task of that stage and of similar size has ended in this run or an earlier one. A guess
+        A duration is known if a task of that stage, sort and similar size has ended in this run or an earlier one. A guess
         from the size of a model could be wrong by a factor of several on another machine; so could past durations, for
         a task that has already run twice as long as those.
         """
@@ -53,9 +53,9 @@ class TimeLeft:
         return left
 
     def _expected(self, kind: Kind) -> float | None:
-        stage, work, recorded, is_more = kind
+        stage, sort, work, recorded, is_more = kind
         least, most = work / SIMILAR, max(work, 1) * SIMILAR
-        here = [seconds for size, seconds in self.took[stage] if least <= max(size, 1) <= most]
+        here = [seconds for size, seconds in self.took[stage, sort] if least <= max(size, 1) <= most]
         if not here:
             return recorded
         mean = statistics.fmean(here)
@@ -63,7 +63,7 @@ class TimeLeft:
 
 
 def _kind(task: Task) -> Kind:
-    return task.stage, task.work, task.seconds, bool(task.more_of)
+    return task.stage, task.sort, task.work, task.seconds, bool(task.more_of)
 
 
 def expected_seconds(task: Task) -> float:

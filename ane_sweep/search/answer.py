@@ -2,33 +2,49 @@
 
 import shlex
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from ane_sweep.bridge import disk
 from ane_sweep.bridge.record import Record, Status
-from ane_sweep.results import search_log
+from ane_sweep.results import ranking, search_log
+from ane_sweep.results.answer import answer
+from ane_sweep.results.headline import shipped_chip
 from ane_sweep.search.bought import tabulate_objective
-from ane_sweep.search.goal import Goal, figure
+from ane_sweep.search.goal import ESTIMATE, SHARE, SPEED, Goal, figure
 from ane_sweep.search.order import front
 from ane_sweep.search.search import NOT_WRONG, SETTLED, Search
 
+SHOWN = ("psnr_db", "package_mb")  # figures of the best cell besides those of the goal
+
 
 def choose_winners(goal: Goal, records: list[Record]) -> list[Record]:
-    """Return the cells within the limits that no other beats; for one objective a single cell, preferring ok to degraded if equal."""
-    fits = {r.cell_key: r for r in records if r.status in NOT_WRONG and goal.fits(r)}
+    """Return the cells within the limits that no other beats; for one objective a single cell: of equal ones an ok one, the
+    most accurate, the smallest.
+    """
+    fits = {r.cell_key: r for r in records if _fits(goal, r)}
     gains = {key: gain for key, r in fits.items() if (gain := goal.gains(r)) is not None}
-    best = sorted(front(gains), key=lambda key: ([-part for part in gains[key]], not is_sound(fits[key])))
+
+    def order(key: str) -> tuple[object, ...]:
+        psnr, size = (figure(fits[key], name) or 0.0 for name in SHOWN)
+        return [-part for part in gains[key]], not is_sound(fits[key]), -psnr, size
+
+    best = sorted(front(gains), key=order)
     return [fits[key] for key in (best[:1] if len(goal.objectives) == 1 else best)]
+
+
+def _fits(goal: Goal, record: Record) -> bool:
+    return record.status in NOT_WRONG and goal.fits(record)
 
 
 def answer_text(found: Search, records: list[Record], explain: bool) -> str:
     """Return the answer as text."""
     best = choose_winners(found.goal, records)
-    lines = [f"best: {found.goal}", found.summary(len(records))]
+    lines = [*_choose(found, records, best), f"best: {found.goal}", found.summary(len(records))]
     if not best:
-        lines.append(f"no cell fits: {_obstacles(found)}")
+        lines.append(f"no cell fits: {_obstacles(found) or 'nothing was left to try'}")
     for record in best:
         lines.append(f"  {found.labels[record.cell_key]}: {_figures(found.goal, record)}{_doubt(record)}")
         if words := found.words(record.cell_key):
@@ -36,13 +52,30 @@ def answer_text(found: Search, records: list[Record], explain: bool) -> str:
     lines += [f"doubt: {one}" for one in describe_unknown_limits(found.goal, best)]
     if best and explain:
         lines += ["", *tabulate_objective(found, records, best[0])]
-    if found.never and best:
-        lines.append(f"not timed: {_obstacles(found)}")
+    if best and (obstacles := _obstacles(found)):
+        lines.append(f"{'not timed' if found.times else 'left out'}: {obstacles}")
     return "\n".join(lines)
 
 
+def _choose(found: Search, records: list[Record], best: list[Record]) -> list[str]:
+    """Return the sentences of the answer of a sweep about the cells that fit, if the goal is what a sweep answers: the
+    least headline latency, or what stands for it.
+    """
+    if not best or len(found.goal.objectives) > 1:
+        return []
+    chip = shipped_chip(best[0])
+    speeds = {SPEED: -1, f"{ESTIMATE}.{chip}": -1, f"{SHARE}.{chip}": 1}
+    if not found.goal.objectives.items() <= speeds.items():
+        return []
+    works = ranking.group_by_work(records)
+    mine = next(({records[n].cell_key for n in work} for work in works if best[0] in [records[n] for n in work]), set())
+    weighed = {record.cell_key for record in records if record.cell_key in mine and _fits(found.goal, record)}
+    shown = [one if one.cell_key in weighed else replace(one, metrics=[], placement=[]) for one in records]
+    return [" ".join(said[:-1]), said[-1]] if len(said := answer(shown)) > 1 else []
+
+
 def _figures(goal: Goal, record: Record) -> str:
-    values = {name: figure(record, name) for name in _named(goal)}
+    values = {name: figure(record, name) for name in dict.fromkeys([*_named(goal), *SHOWN])}
     return ", ".join(f"{name} {value:.4g}" for name, value in values.items() if value is not None)
 
 
@@ -61,13 +94,13 @@ def _named(goal: Goal) -> list[str]:
 
 def _obstacles(found: Search) -> str:
     """Return the reasons why cells were not timed, the most frequent first, without figures of single cells."""
-    reasons = Counter(map(search_log.kind_of_reason, found.never.values()))
+    reasons = Counter(search_log.kind_of_reason(why) for why in found.never.values() if why != SETTLED or found.times)
     told = [
         f"{count} cells: {reason}" if count > 1 else f"1 cell: {reason}" for reason, count in reasons.most_common(4)
     ]
     if not told and found.lacking:
         return f"{found.lacking} was not recorded of what was timed: this runtime or host does not take it"
-    return "; ".join(told) or "nothing was left to try"
+    return "; ".join(told)
 
 
 def describe_unknown_limits(goal: Goal, best: list[Record]) -> list[str]:

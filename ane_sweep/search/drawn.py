@@ -5,7 +5,7 @@ If estimates exist, cells are drawn in batches and timed in the order of their e
 import math
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ane_sweep.bridge.cell import Cell, digest
@@ -67,7 +67,10 @@ class Free(Search):
         return self.records(self.plan)
 
     def summary(self, cells: int) -> str:
-        return f"{count(len(self.tried), 'cell')} tried, {len(self.trials)} of them timed, {self.how}"
+        timed = (
+            f"{len(self.trials)} of them timed" if self.times or self.trials else "by what is known without a timing"
+        )
+        return f"{count(len(self.tried), 'cell')} tried, {timed}, {self.how}"
 
     def words(self, key: str) -> list[str]:
         """Return the words of a sweep of one drawn cell alone, without those that bound the search."""
@@ -153,16 +156,18 @@ class Free(Search):
         """Prepare, score and time the cells, dropping some after each step, and report each result to Optuna."""
         for wanted in PHASES:
             self._perform(self._part([key for key in keys if key not in self.never], wanted))
+            self._settle_default(keys)
             self._drop()
             self._drop_twins(keys)
         known = self.known_records([key for key in keys if key not in self.never])
-        untimed = {key: record for key, record in known.items() if self.goal.untimed(record)}
+        untimed = {key: record for key, record in known.items() if self.times and self.goal.untimed(record)}
         for key in known.keys() - untimed.keys():
             self.never[key] = SETTLED
         if untimed:
             self._time(self._order(untimed))
         for key in keys:
             self._tell(key)
+        self.goal = replace(self.goal, by_default=False)  # the first cells settle it
 
     def _order(self, known: dict[str, Record]) -> Order:
         order = super()._order(known)

@@ -3,19 +3,24 @@
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from ane_sweep.bridge import metrics
+from ane_sweep.bridge.metrics import METRICS
 from ane_sweep.bridge.record import Record
 from ane_sweep.bridge.settings import SearchSettings
 from ane_sweep.errors import ConfigError, suggestion
 from ane_sweep.placement.chips import canonical
 from ane_sweep.placement.types import Kind
 from ane_sweep.results import search_log
+from ane_sweep.results.headline import HEADLINE, answers_by_timing, measured_ms
 
 TIMED = ("measured", "planned")  # kinds of which a figure may be known only when a cell was timed
+SPEED = METRICS[HEADLINE].search_word
+ESTIMATE, SHARE = METRICS["latency_ms"].search_word, METRICS["cost_share_ane"].search_word
+_OF_TIMING = re.compile(r"_ms$|_per_s$|_m[jw]$|memory|footprint|peak|celsius|service|machine|latency")
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _LIMIT = re.compile(r"([\w.]+)(>=|<=)(.*)")
 _WORDS = {"minimise": -1, "maximise": 1}
@@ -42,10 +47,11 @@ class Limit:
 
 @dataclass(frozen=True)
 class Goal:
-    """Objectives (figure -> 1 if more is better, -1 if less is) and limits."""
+    """Objectives (figure -> 1 if more is better, -1 if less is) and limits. by_default: no objective was asked for."""
 
     objectives: dict[str, int]
     limits: tuple[Limit, ...]
+    by_default: bool = False
 
     @property
     def figures(self) -> set[str]:
@@ -53,8 +59,30 @@ class Goal:
 
     def of_chips(self, chips: Sequence[str]) -> "Goal":
         """Return the goal with a chip in each figure that needs one. Raises ConfigError if no chip is predicted."""
-        objectives = {_with_chip(name, chips): sign for name, sign in self.objectives.items()}
-        return Goal(objectives, tuple(replace(limit, figure=_with_chip(limit.figure, chips)) for limit in self.limits))
+        return self._renamed(lambda name: _with_chip(name, chips))
+
+    def by_estimates(self, chips: Sequence[str]) -> "Goal":
+        """Return the goal with the estimate for the first of the chips in place of `latency_ms`, for cells whose timing
+        does not answer. Raises ConfigError if no chip is predicted.
+        """
+        return self._renamed(lambda name: _with_chip(ESTIMATE if name == SPEED else name, chips))
+
+    def by_shares(self, chips: Sequence[str]) -> "Goal":
+        """Return the goal of cells without a latency: the largest predicted share of the cost on the Neural Engine."""
+        return replace(self, objectives={_with_chip(SHARE, chips): 1}, by_default=False)
+
+    def _renamed(self, rename: Callable[[str], str]) -> "Goal":
+        limits = tuple(replace(limit, figure=rename(limit.figure)) for limit in self.limits)
+        return replace(self, objectives={rename(name): sign for name, sign in self.objectives.items()}, limits=limits)
+
+    @property
+    def timed(self) -> list[str]:
+        """Return the figures that only a timing or Core ML's own plan gives."""
+        return [
+            name
+            for name in sorted(self.figures)
+            if _is_timed(name) and (name.startswith("planned.") or _OF_TIMING.search(name))
+        ]
 
     def unknowable(self, record: Record) -> str | None:
         """Return a figure that a prepared record lacks and that timing will not provide, or None."""
@@ -96,7 +124,7 @@ class Goal:
 
     def hopes(self, record: Record, latency_ms: float) -> tuple[float, ...]:
         """Return the gains that a record would have at that latency; unknown figures count as infinite."""
-        said = {name: latency_ms if name == "latency_ms" else figure(record, name) for name in self.objectives}
+        said = {name: latency_ms if name == SPEED else figure(record, name) for name in self.objectives}
         return tuple(math.inf if (v := said[name]) is None else sign * v for name, sign in self.objectives.items())
 
     def __str__(self) -> str:
@@ -123,8 +151,8 @@ def of_settings(settings: SearchSettings, given: Goal) -> Goal:
     """Return the goal in a saved matrix's settings (`search.minimise`, `search.maximise`, `search.limits`), joined with
     the command line's.
 
-    The command line's limits are added and its objectives replace the others. The default is the least latency. Raises
-    ConfigError if two limits exclude each other.
+    The command line's limits are added and its objectives replace the others. The default is the least headline
+    latency. Raises ConfigError if two limits exclude each other.
     """
     words = [f"{way}={','.join(names)}" for way in _WORDS if (names := getattr(settings, way))]
     kept, other = parse([*words, *settings.limits])
@@ -134,7 +162,8 @@ def of_settings(settings: SearchSettings, given: Goal) -> Goal:
     for least, most in itertools.product(limits, repeat=2):
         if least.figure == most.figure and least.sign > 0 > most.sign and least.value > most.value:
             raise ConfigError(f"{least} and {most}: no cell can keep to both")
-    return Goal(given.objectives or kept.objectives or {"latency_ms": -1}, limits)
+    objectives = given.objectives or kept.objectives
+    return Goal(objectives or {SPEED: -1}, limits, by_default=not objectives)
 
 
 def _with_chip(name: str, chips: Sequence[str]) -> str:
@@ -188,7 +217,12 @@ def _is_timed(name: str) -> bool:
 
 
 def figure(record: Record, name: str) -> float | None:
-    """Return a figure of a record in the unit of its word, or None if the record lacks it."""
+    """Return a figure of a record in the unit of its word, or None if the record lacks it.
+
+    `latency_ms` is a timing that answers: a goal on cells whose headline latency is an estimate names that (`by_estimates`).
+    """
+    if name == SPEED:
+        return measured_ms(record) if answers_by_timing(record) else None
     word, *middle = name.split(".")
     if kind := next((kind for kind in KINDS if kind == word), None):
         found: float | None = record.read(middle[-1], kind, middle[0] if len(middle) > 1 else None)

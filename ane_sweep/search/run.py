@@ -18,7 +18,7 @@ from ane_sweep.planner.matrix import Request
 from ane_sweep.planner.settle import plan_for
 from ane_sweep.planner.space import Drawn, Space
 from ane_sweep.results import search_log
-from ane_sweep.search import answer
+from ane_sweep.search import answer, timings
 from ane_sweep.search.drawn import Free
 from ane_sweep.search.goal import Goal
 from ane_sweep.search.search import Search
@@ -36,16 +36,19 @@ def best(
     request   the cells; for a space its first cell
     """
     made: list[Search] = []
-    goal = goal.of_chips(request.settings.chips)
+    chips = request.settings.chips
 
     def searching(plan: Plan, run: Run, settings: RunSettings, store: Store) -> Search:
         if space is None:
-            return Search(plan, run, store, settings, goal, audience)
+            return Search(plan, run, store, settings, wanted, audience)
 
         def planned(cells: Sequence[Cell]) -> Plan:
-            return plan_for(replace(request, cells=list(cells), notes=[]), store, out)
+            return needed(plan_for(replace(request, cells=list(cells), notes=[]), store, out))
 
-        return Free(plan, run, store, settings, goal, audience, space=space, planned=planned)
+        return Free(plan, run, store, settings, wanted, audience, space=space, planned=planned)
+
+    def needed(plan: Plan) -> Plan:
+        return plan if wanted.timed else timings.without_timings(plan)
 
     def execute(plan: Plan, run: Run, settings: RunSettings, store: Store, audience: Terminal) -> list[Record]:
         made.append(searching(plan, run, settings, store))
@@ -56,8 +59,10 @@ def best(
     with open_store(out) as store:
         store.sweep_tmp()
         plan = plan_for(request, store, out) if space is None else _first_plan(space, store, out)
+        wanted = timings.settle_goal(goal, plan, chips)
         if space is not None:
-            plan.searched = f"{space}; {goal}"
+            plan.searched = f"{space}; {wanted}"
+        plan = needed(plan)
         run, records, fresh = engine.perform(plan, request.settings, store, out, args, audience, execute)
         engine.publish(run, records, fresh, request.settings, store, audience)
         found = made[0] if made else searching(plan, run, request.settings, store)

@@ -35,6 +35,12 @@ SETTLED = "its timing was not needed: the goal is known without it"
 NOT_WRONG = (Status.OK, Status.DEGRADED, Status.FALLBACK, Status.SKIPPED)
 
 
+def _withheld(records: list[Record]) -> str:
+    """Return the most frequent reason why these records have no estimate, after a colon; empty if none is known."""
+    reasons = Counter(entry.not_estimated for r in records for entry in r.placed("predicted") if entry.not_estimated)
+    return f": {reasons.most_common(1)[0][0]}" if reasons else ""
+
+
 @dataclass
 class Search:
     """The state of one search.
@@ -71,11 +77,12 @@ class Search:
         """Run the search and return all records; records of untimed cells have the reason."""
         for wanted in PHASES:
             self._perform(self._part(self.open(), wanted))
+            self._settle_default(self.open())
             self._drop()
         known = self.known_records(self.open())
         if not known:
-            self.how = "as none was left"
-        elif any(map(self.goal.untimed, known.values())):
+            self.how = "as none was left" if self.times else "nothing was timed, as no cell was left"
+        elif self.times and any(map(self.goal.untimed, known.values())):
             self._time(self._order(known))
         else:
             self.never |= dict.fromkeys(known, SETTLED)
@@ -84,7 +91,8 @@ class Search:
 
     def summary(self, cells: int) -> str:
         """Return a sentence on how many cells were timed and how."""
-        return f"{len(self.trials)} of {cells} cells timed, {self.how}"
+        timed = "" if not self.times and not self.trials else f"{len(self.trials)} of {cells} cells timed, "
+        return f"{timed}{self.how}"
 
     def words(self, key: str) -> list[str]:
         """Return the words of a sweep of that cell alone; none for a listed cell, which the search's own words contain."""
@@ -103,6 +111,11 @@ class Search:
             self.labels |= {left.cell: left.label for left in kept.never}
             self.values |= {trial.cell: trial.values for trial in kept.trials if trial.values}
 
+    @property
+    def times(self) -> bool:
+        """Return True if the goal needs timings."""
+        return any(STAGES[task.stage].pooled for task in self.plan.tasks.values())
+
     def open(self) -> list[str]:
         """Return the keys of cells that may still win and have not been timed."""
         return [key for key in self.plan.chains if key not in self.never and key not in self.trials]
@@ -119,8 +132,10 @@ class Search:
             files=files.artifact_files,
         )
         for record in made:
-            if record.status == Status.SKIPPED and record.cell_key in self.never:
-                record.reason = f"{search_log.LEFT_OUT}{self.never[record.cell_key]}"
+            why = self.never.get(record.cell_key)
+            left = (Status.SKIPPED,) if why == SETTLED else (Status.SKIPPED, Status.OK, Status.DEGRADED)
+            if why and record.status in left:
+                record.status, record.reason = Status.SKIPPED, f"{search_log.LEFT_OUT}{why}"
         return made
 
     def known_records(self, keys: list[str]) -> dict[str, Record]:
@@ -151,6 +166,18 @@ class Search:
                 self.doubted.add(doubt)
                 self.audience.tell(f"doubt: {doubt}")
 
+    def _settle_default(self, keys: list[str]) -> None:
+        """Replace the default goal, the least estimate, if no estimate of these cells is known."""
+        known = [record for record in self.known_records(keys).values() if record.status in NOT_WRONG]
+        [name] = self.goal.objectives if self.goal.by_default and not self.times else [""]
+        limited = any(limit.figure == name for limit in self.goal.limits)
+        if not name or limited or not known or any(figure(record, name) is not None for record in known):
+            return
+        self.goal = self.goal.by_shares(self.settings.chips)
+        self.audience.tell(
+            f"no latency is estimated of any cell{_withheld(known)}; searching for the {self.goal}, then PSNR and size"
+        )
+
     def _drop(self) -> None:
         """Drop cells that violate a limit, that failed, or that lack an estimate or a prediction that the goal needs.
 
@@ -162,8 +189,7 @@ class Search:
             elif record.status not in NOT_WRONG:
                 self.never[key] = f"it {record.status}: {record.reason}"
             elif name := self.goal.unknowable(record):
-                withheld = [f": {entry.not_estimated}" for entry in record.placed("predicted") if entry.not_estimated]
-                self.never[key] = f"{name} is not known of it{next(iter(withheld), '')}"
+                self.never[key] = f"{name} is not known of it{_withheld([record])}"
 
     def _order(self, known: dict[str, Record]) -> Order:
         bands = {key: band for key, record in known.items() if (band := self._band(record))}

@@ -271,9 +271,9 @@ class Store:
 
     # History
 
-    def record_history(self, *, stage: str, work: int, seconds: float, peak_bytes: int | None) -> None:
+    def record_history(self, *, stage: str, work: int, seconds: float, peak_bytes: int | None, sort: str = "") -> None:
         """Record the duration and peak memory of a finished task over `work` parameter bytes. Never raises for a full disk."""
-        past.append(self.root / "history.jsonl", Past(stage, work, seconds, peak_bytes))
+        past.append(self.root / "history.jsonl", Past(stage, work, seconds, peak_bytes, sort))
 
     def past(self) -> list[Past]:
         """Return the durations and peaks of finished tasks, oldest first."""

@@ -14,12 +14,13 @@ _READ_BYTES = 4 << 20  # only the newest part is read: some 30,000 tasks
 
 @dataclass(frozen=True)
 class Past:
-    """The duration and memory peak of one task over `work` parameter bytes."""
+    """The duration and memory peak of one task over `work` parameter bytes; `sort` as in bridge.task.Task."""
 
     stage: str
     work: int | float
     seconds: int | float
     peak_bytes: int | float | None
+    sort: str = ""
 
 
 def append(path: Path, entry: Past) -> None:

@@ -26,13 +26,11 @@ from ane_sweep.results import timeline
 from ane_sweep.tracking.figures import cell_metrics, latency_series
 from ane_sweep.tracking.naming import cell_name, key, sweep_name, text
 
-# The states of a run that has ended. MLflow draws a green tick for FINISHED alone; its filter `attributes.status =
-# 'FINISHED'` leaves the cells that nothing speaks against.
-ENDED = {Status.OK: "FINISHED", Status.DEGRADED: "KILLED"}
-FAILED = "FAILED"  # any other status
+FINISHED = (Status.OK, Status.DEGRADED)  # MLflow draws a green tick for these, and a red cross for any other status
+FAILED = "FAILED"
 HARMLESS = (Status.OK, Status.DEGRADED, Status.REFUSED, Status.SKIPPED)  # to a sweep: it came to its end
 PARAM_LIMIT, TAG_LIMIT = 6000, 8000  # MLflow refuses longer ones
-FORM = 3  # of what is told: a run that was logged in an earlier form is logged again
+FORM = 4  # of what is told: a run that was logged in an earlier form is logged again
 
 
 @dataclass(frozen=True)
@@ -79,6 +77,7 @@ def describe_cell(
         "ane_sweep.cell_key": record.cell_key,
         "ane_sweep.status": record.status,
         "ane_sweep.reason": record.reason,
+        "ane_sweep.doubt": record.reason if record.status is Status.DEGRADED else None,
         "mlflow.note.content": cell_note(record),
     }
     for group, values in (
@@ -93,7 +92,7 @@ def describe_cell(
         cell["weights"] = record.weights.kind
     return RunText(
         name=cell_name(record, axes, widths),
-        status=ENDED.get(record.status, FAILED),
+        status="FINISHED" if record.status in FINISHED else FAILED,
         params={key(name): text(cell.get(name), PARAM_LIMIT) for name in params},
         tags=clean_tags(tags),
         metrics=cell_metrics(record),

@@ -34,7 +34,7 @@ def compare_link(logged: "Logged", ui: str | None = None) -> str:
 
 
 def experiment_link(logged: "Logged", ui: str | None = None) -> str:
-    """Return the address of the experiment's charts for all of this sweep's cells, fastest first.
+    """Return the address of the experiment's charts for all of this sweep's cells, best first.
 
     Any order but MLflow's own, by date, keeps the cells from being folded away under their parent run. It opens the
     sweep's own view (layout.py) if the tracker accepted it.
@@ -43,8 +43,9 @@ def experiment_link(logged: "Logged", ui: str | None = None) -> str:
     if logged.view:  # beside a filter of its own the page would leave a shared view alone (v3.17)
         return f"{page}?compareRunsMode=CHART&viewStateShareKey={logged.view}&{WORKSPACE}"
     wanted = quote(layout.cells_of(logged.sweep), safe="")
-    order = quote(f"metrics.`{layout.LATENCY}`", safe="")
-    return f"{page}?searchFilter={wanted}&orderByKey={order}&orderByAsc=true&compareRunsMode=CHART&{WORKSPACE}"
+    name, ascending = logged.order
+    order = quote(f"metrics.`{name}`", safe="")
+    return f"{page}?searchFilter={wanted}&orderByKey={order}&orderByAsc={str(ascending).lower()}&compareRunsMode=CHART&{WORKSPACE}"
 
 
 def ui_command(logged: "Logged", ui: str | None = None) -> str | None:

@@ -27,7 +27,7 @@ from ane_sweep.errors import TrackingError
 from ane_sweep.tracking import describe, layout, naming
 from ane_sweep.tracking.address import DATABASE, artifact_folder, check_uri, is_odd, own_database, sqlite_path
 from ane_sweep.tracking.describe import RunText
-from ane_sweep.tracking.figures import FIRST_METRIC
+from ane_sweep.tracking.figures import headline_key
 from ane_sweep.tracking.writers import Bulk, OneByOne, Unsupported
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ class Logged:
     """The place that a sweep was logged to, for links and the last lines on the terminal.
 
     runs   cell_key -> run id, in the order of the records
-    timed  run ids of cells with a median latency
+    timed  run ids of cells with a headline latency
+    order  the metric that orders the cells in the charts, and True if less of it is better
     view   key of the charts laid out for this sweep, None if the tracker refused them
     within the folder that a relative `uri` starts from, None for any other `uri`
     """
@@ -61,6 +62,7 @@ class Logged:
     parent: str
     runs: dict[str, str] = field(default_factory=dict)
     timed: list[str] = field(default_factory=list)
+    order: tuple[str, bool] = ("", True)
     view: str | None = None
     within: Path | None = None
     created: int = 0
@@ -179,7 +181,7 @@ def _log(client: "MlflowClient", writer: Bulk | OneByOne, folder: Path, records:
         if fate == "unchanged" and parent_fate != "unchanged":
             orphans.append(run_id)
         logged.runs[record.cell_key] = run_id
-        if text.metrics and text.metrics[0][0] == FIRST_METRIC:
+        if headline_key(record) is not None:
             logged.timed.append(run_id)
     writer.flush()
     # once all runs are there: artifacts of the new ones, then the new parent, and the replaced ones go
@@ -189,7 +191,7 @@ def _log(client: "MlflowClient", writer: Bulk | OneByOne, folder: Path, records:
         client.set_tag(run_id, "mlflow.parentRunId", logged.parent)
     for run in obsolete:
         client.delete_run(run.info.run_id)
-    logged.view = _lay_out(client, logged, records, axes)
+    logged.view, logged.order = _lay_out(client, logged, records, axes), layout.order_of(records)
     logged.created, logged.unchanged, logged.replaced = fates["created"], fates["unchanged"], fates["replaced"]
     return logged
 

@@ -20,14 +20,15 @@ def best(args: list[str]) -> int:
     """Search the matrix. Raises ConfigError."""
     parser = Parser(
         "best [-m] KEY=VALUE... [FIGURE>=NUMBER] [FIGURE<=NUMBER] [minimise=FIGURE,...] [maximise=FIGURE,...] [--explain] [--json]",
-        "The best cell of a matrix (of several objectives: those that no other beats) under limits, without running all of "
-        "it: what breaks a limit is dropped as soon as that is known, the rest is timed in the order of its estimate, or "
-        "as Optuna asks where nothing predicts, until no cell left can win. FIGURE: latency_ms, package_mb, psnr_db, "
-        "ane_share, estimated_ms (of the first of chips; estimated_ms.m4 of that one; neither needs a timing), or KIND.NAME. "
+        "The best cell of a matrix (of several objectives: those that no other beats) under limits; by default the least "
+        "latency_ms: the estimate for the first of chips, which times nothing, or the measured time under Core ML or a "
+        "runtime asked for by name. What breaks a limit is dropped as soon as that is known; what must be timed is timed in "
+        "the order of its estimate, or as Optuna asks, until no cell left can win. FIGURE: latency_ms, package_mb, psnr_db, "
+        "ane_share, estimated_ms (estimated_ms.m4 of that chip), or KIND.NAME (measured.latency_median_ms). "
         "KEY=interval(a,b) or range(a,b) is free, as is "
         "precision.overrides.PATTERN=range(2,9), the bits of weights that match: cells are planned as Optuna asks. KEY: as of "
         "a sweep (ane-sweep --help); search.trials, search.seed, budget_minutes bound it. Quote words with < and > from the shell.",
-        "ane-sweep best -m model=minilm precision=fp16,p6,p4 chunks=1,2 'psnr_db>=40' 'package_mb<=25' minimise=latency_ms",
+        "ane-sweep best -m model=minilm precision=fp16,p6,p4 'psnr_db>=40'",
         {NOT_ALL_OK: "no cell fits", IN_DOUBT: "found, but its figures are in doubt", INTERRUPTED: STOPPED},
     )
     parser.add("--explain", "what each axis bought")

@@ -32,13 +32,13 @@ def compare(args: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "compare [A] [B] [--json] [--across-hosts] [level=P] [least-percent=N] [out=PATH]",
-        "What changed from A to B: timings by a test, everything else by its own measure.",
+        "What changed from A to B: estimates and other figures by their own measure, timings that answer by a test.",
         "ane-sweep compare last:chunks=1 last:chunks=4",
         {
             OK: "nothing became worse",
             NOT_ALL_OK: "a regression",
             BAD_CONFIGURATION: "a wrong word, or not comparable",
-            IN_DOUBT: "no timing could be tested",
+            IN_DOUBT: "no latency could be compared",
         },
     )
     parser.add(
@@ -57,5 +57,5 @@ def _parser() -> Parser:
 
 
 def exit_code(found: judge.Comparison, *, timings: bool = True) -> int:
-    """Return 1 for a regression, even if little was tested. Else return IN_DOUBT if no timing was tested, unless `timings` is False."""
+    """Return 1 for a regression, even if little was compared. Else return IN_DOUBT if no latency was, unless `timings` is False."""
     return NOT_ALL_OK if found.regressed else OK if found.tested or not timings else IN_DOUBT

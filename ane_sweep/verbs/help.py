@@ -1,6 +1,8 @@
 """`ane-sweep help [TOPIC | KEY | keys]`: a topic to read, one key, or all keys"""
 
+import contextlib
 import csv
+import io
 import re
 from pathlib import Path
 
@@ -45,7 +47,7 @@ def page(word: str, config_dir: str | None = None) -> str:
     topic = (DOCS / f"{word}.md").read_text(encoding="utf-8").rstrip("\n") if word in topics() else ""
     found = [text for text in (keys.describe_key(word, config_dir), topic) if text]
     if word in verbs.names():
-        found.append(f"`ane-sweep {word} --help` has the verb's words, their defaults and its exit codes.")
+        found.insert(0, _verb(word) + ("\n" if found else ""))
     if not found:
         found = [text for text in (keys.under(word, config_dir), *sections(word)) if text]
         if word == "notebooks":  # each experiment with its command
@@ -58,6 +60,13 @@ def page(word: str, config_dir: str | None = None) -> str:
             "A key's name, a verb or `keys` is known too"
         )
     return "\n".join(found)
+
+
+def _verb(word: str) -> str:
+    """Return what `ane-sweep VERB --help` prints: the verb's words, their defaults and its exit codes."""
+    with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.suppress(SystemExit):
+        verbs.find(word)(["--help"])
+    return said.getvalue().rstrip("\n")
 
 
 def topics() -> dict[str, str]:

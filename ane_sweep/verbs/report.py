@@ -10,7 +10,7 @@ from ane_sweep.bridge import record
 from ane_sweep.bundles import together
 from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.machine import memory
-from ane_sweep.report import document, drift, page, screen, table
+from ane_sweep.report import document, drift, page, screen
 from ane_sweep.store import cache, runs
 from ane_sweep.terminal import NOT_ALL_OK, OK
 
@@ -43,9 +43,9 @@ def report(args: list[str]) -> int:
     if files:
         return OK
     if given.json:
-        print(table.as_json(records))
+        print(screen.as_json(records))
     elif given.markdown is not None:
-        print(table.as_markdown(records))
+        print(screen.as_markdown(records))
     else:
         engine.show(run.folder, records)
     return OK
@@ -58,7 +58,7 @@ def _of_files(out: Path, given: Namespace, files: dict[str, Path]) -> int:
     if len(given.runs) == 1:
         found = together.records(out, given.runs[0])
         sweep, sections = document.Sweep(found), None
-        texts = {"json": partial(table.as_json, found), "markdown": partial(table.as_markdown, found)}
+        texts = {"json": partial(screen.as_json, found), "markdown": partial(screen.as_markdown, found)}
         texts[""] = partial(screen.as_text, found, terminal.columns())
     else:
         machines = together.together(out, given.runs)

@@ -145,10 +145,15 @@ def test_a_frame_has_a_row_a_cell_and_never_mixes_kinds(folder):
     assert list(frame["cell_key"]) == [record.cell_key for record in found.records]
     assert frame.index.is_unique and frame.index[0].startswith("gpt2 ")
     varying = [key for key in ("variant", "precision", "chunks") if len({r.cell[key] for r in found.records}) > 1]
-    request = 2 + len(varying)
-    assert list(frame.columns[:request]) == ["model", *varying, "status"]
-    first = list(dict.fromkeys(column.rpartition(".")[2] for column in frame.columns[request:-2]))
-    assert first[:4] == ["latency_median_ms", "latency_ms", "psnr_db", "package_bytes"]
+    request = 1 + len(varying)
+    assert list(frame.columns[:request]) == ["model", *varying]
+    answer = ["latency_ms", "latency_kind", "latency_low_ms", "latency_high_ms", "chip", "ane_share", "ane_cost_share"]
+    assert list(frame.columns[request : request + 10]) == [*answer, "psnr_db", "package_mb", "status"]
+    first = frame.iloc[0]
+    assert (first["latency_kind"], first["chip"]) == ("measured", "constructed"), "Core ML's time answers"
+    assert first["latency_low_ms"] < first["latency_ms"] == found.records[0].value("latency_median_ms")
+    assert first["package_mb"] == found.records[0].value("package_bytes") / 1e6
+    request += 10
     assert list(frame.columns[-2:]) == ["reason", "cell_key"], "hashes last"
     assert "seq_len" not in frame.columns, "which all cells have in common"
     medians = [record.value("latency_median_ms") for record in found.records]
@@ -279,12 +284,34 @@ def test_every_name_that_the_package_writes_or_asks_for_is_known():
     assert len(names) > 40 and not unknown
 
 
+def test_a_frame_answers_with_the_estimate_where_core_ml_did_not_run(folder):
+    found = ane_sweep.load(folder)
+    for record in found.records:
+        record.metrics = [metric for metric in record.metrics if metric.name != "latency_median_ms"]
+    frame = found.frame()
+    assert set(frame["latency_kind"].dropna()) == {"estimated"} and set(frame["chip"].dropna()) == {"m1"}
+    known = [(record.value("latency_ms", "estimated", "m1")) for record in found.records]
+    assert frame["latency_ms"].dropna().tolist() == [ms for ms in known if ms is not None]
+
+
+def test_a_sweep_shows_itself_as_its_table_and_answer_in_100_columns(folder):
+    found = ane_sweep.load(folder)
+    assert repr(found).startswith(f"sweep {folder.name}: ") and "\nShip gpt2 " in repr(found)
+    assert (
+        max(len(line) for line in repr(found).splitlines() if "Its package" not in line and "records:" not in line)
+        <= 100
+    )
+
+
 def test_jupyter_shows_a_sweep_as_a_table(folder):
     found = ane_sweep.load(folder)
     found.records[0].cell["model"] = "<b>gpt2"
     shown = found._repr_html_()
     assert shown.count("<tr>") == 1 + len(found.records) and "<th>PSNR dB</th>" in shown
     assert "&lt;b&gt;gpt2" in shown and "<b>gpt2" not in shown
+    assert shown.startswith("<div><b>") and shown.index(" measured (Core ML") < shown.index("<table>"), (
+        "the answer is above"
+    )
     assert "<table>" in sweeps.Sweep("p", [])._repr_html_()
 
 

@@ -28,7 +28,7 @@ def sparkling(monkeypatch):
 def test_the_table_and_the_terminal_show_a_new_metric(sparkling):
     columns = {column.head: column.cells for column in table.list_columns(sparkling)}
     assert columns["sparkle lm"] == ["1.50", "2.50", "3.50"]
-    assert "sparkle lm" in screen.as_text(sparkling, width=200)
+    assert "sparkle lm" in screen.as_text(sparkling, width=300)
 
 
 def test_the_report_shows_a_new_metric_and_takes_limits_on_it(sparkling):

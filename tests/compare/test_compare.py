@@ -16,6 +16,7 @@ from ane_sweep.compare import show, sides
 from ane_sweep.compare.judge import BUCKETS, judge
 from ane_sweep.compare.match import match
 from ane_sweep.compare.sides import Side
+from ane_sweep.verbs import compare as verb
 
 
 def compared(a, b, **more):
@@ -82,15 +83,66 @@ def test_estimates_of_one_request_are_compared_chip_by_chip(after, expected):
 
 
 def test_an_estimate_that_became_worse_is_a_regression_in_words_and_exit_code(tmp_path, capsys):
-    """On a host that times nothing of use, the estimate is the figure that answers."""
-    write_run(tmp_path, "20260101-000000", [cell((10.0,), estimates={"m4": 1.2})])
-    write_run(tmp_path, "20260102-000000", [cell((10.0,), estimates={"m4": 7.8})])
+    """On a host that times nothing of use, the estimate is the figure that answers, and needs no test."""
+    write_run(tmp_path, "20260101-000000", [cell((10.0,), estimates={"m4": 1.2}, runtime="auto")])
+    write_run(tmp_path, "20260102-000000", [cell((99.0,), estimates={"m4": 7.8}, runtime="auto")])
     code, said = run(capsys, "20260101-000000", "last", f"out={tmp_path}")
-    assert code == 1 and "**regression: 1 estimated slower; 1 of 1 cells could not be tested" in said.out
+    assert code == 1 and "**regression: 1 estimated slower**" in said.out and "99" not in said.out
     assert "- gpt2: estimate for m4: 1.2 -> 7.8 ms (+550.0 %)" in said.out and "nothing else" not in said.out
     code, said = run(capsys, "last", "20260101-000000", f"out={tmp_path}")
-    assert code == 3 and "nothing else regressed; better: 1 estimated faster" in said.out
+    assert (
+        code == 0 and "**no regression in the 1 cell, by the estimates for M4; better: 1 estimated faster**" in said.out
+    )
     assert re.search(r"Compared without a test: status, estimates, placement, PSNR, .*scores, .*package size", said.out)
+
+
+def checked(medians=(10.0,), **more):
+    """A cell that was only run to see that it does: what answers is its estimate, if it has one."""
+    return cell(medians, runtime="auto", **more)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected", "code"),
+    [
+        ([checked(estimates=ESTIMATES)], [checked((99.0,), estimates=ESTIMATES)],
+         "no regression in the 1 cell, by the estimates for M1", 0),
+        ([checked((10.0,) * 5, estimates=ESTIMATES)], [checked(slower(3), estimates=ESTIMATES, host={"chip": "m9"})],
+         "no regression in the 1 cell, by the estimates for M1", 0),
+        ([checked(estimates=ESTIMATES)], [checked()],
+         "no latency could be compared (not estimated on both sides); nothing else regressed", 3),
+        ([checked()], [checked()], "no latency could be compared (no latency on either side); nothing else regressed", 3),
+        ([cell(), checked(chunks=2, estimates=ESTIMATES)], [cell(), checked(chunks=2, estimates=ESTIMATES)],
+         "no regression among 2 cells, by tests (1), the estimates for M1 (1)", 0),
+    ],
+)  # fmt: skip
+def test_the_time_of_a_check_is_never_compared(before, after, expected, code):
+    for one in (*before, *after):
+        one.placement = [replace(one.placement[0], chip="m1"), *one.placement]
+    found = compared(before, after)
+    assert show.verdict(found) == expected and verb.exit_code(found) == code
+    assert not [change for change in found.changes if change.figure or "timing" in change.bucket]
+    assert "99" not in show.as_markdown(found, "a", "b", headline="", level=0.01, least_percent=3)
+
+
+def test_cells_without_a_latency_are_compared_by_their_share_of_the_cost():
+    before, after = checked(), checked((99.0,))
+    for one in (before, after):
+        one.metrics.append(Metric("cost_share_ane", 0.9, kind="predicted", chip="m4"))
+    assert show.verdict(compared([before], [after])).endswith("by the predicted share of the cost on the ANE")
+
+
+def test_estimates_are_the_first_lines_where_they_answer():
+    drop = {"estimates": {"m4": 9.9}, "psnr": 20.0, "size": 9000, "ane": 10}
+    text = show.as_markdown(
+        compared([checked(estimates={"m4": 1.2})], [checked(**drop)]),
+        "a",
+        "b",
+        headline="",
+        level=0.01,
+        least_percent=3,
+    )
+    heads = re.findall("^### (.*): 1", text, re.MULTILINE)
+    assert heads[0] == "estimated slower" and len(heads) == 4
 
 
 def test_an_estimate_that_changed_of_the_same_package_is_said_to_be_of_another_model_of_cost():
@@ -260,22 +312,22 @@ def run(capsys, *args):
         ([cell(), cell(chunks=2)], [cell(), cell(chunks=2)], "no regression among 2 cells tested"),
         (
             [cell(), cell(chunks=2), cell(chunks=3)], [cell(), cell(chunks=2), cell((10.0,), chunks=3)],
-            "no regression among 2 of 3 cells tested; 1 could not be tested (one timing process a side)",
+            "no regression among 2 of 3 cells tested; 1 could not be compared (one timing process a side)",
         ),
         (
             [cell(), cell(chunks=2), cell(chunks=3)],
             [cell((5.0,)), cell((), chunks=2, status="crashed"), cell((15.0,) * 2, chunks=3)],
-            "regression: 1 stopped working; 3 of 3 cells could not be tested (one timing process a side: 1, "
+            "regression: 1 stopped working; 3 of 3 cells could not be compared (one timing process a side: 1, "
             "not timed on both sides: 1, 2 timing processes a side: 1)",
         ),
-        ([cell((10.0,))], [cell((15.0,))], "no timing could be tested (one timing process a side); nothing else regressed"),
+        ([cell((10.0,))], [cell((15.0,))], "no latency could be compared (one timing process a side); nothing else regressed"),
         (
             [cell((10.0,)), cell((10.0,), chunks=2), cell((), chunks=3)],
             [cell((9.0,), size=900), cell((10.0,), chunks=2), cell((), chunks=3)],
-            "no timing could be tested (one timing process a side: 2, not timed on both sides: 1); nothing else regressed; "
+            "no latency could be compared (one timing process a side: 2, no latency on either side: 1); nothing else regressed; "
             "better: 1 smaller",
         ),
-        ([cell()], [cell(host={"chip": "m9"})], "no timing could be tested (another host or runtime); nothing else regressed"),
+        ([cell()], [cell(host={"chip": "m9"})], "no latency could be compared (another host or runtime); nothing else regressed"),
     ],
 )  # fmt: skip
 def test_the_headline_counts_what_was_tested(before, after, expected):
@@ -297,7 +349,9 @@ def test_an_answer_that_nothing_could_be_tested_is_in_doubt(tmp_path, capsys):
     write_run(tmp_path, "20260101-000000", [cell((10.0,))])
     write_run(tmp_path, "20260102-000000", [cell((16.1,))])
     code, said = run(capsys, "20260101-000000", "last", f"out={tmp_path}")
-    assert code == 3 and "**no timing could be tested (one timing process a side); nothing else regressed**" in said.out
+    assert (
+        code == 3 and "**no latency could be compared (one timing process a side); nothing else regressed**" in said.out
+    )
     assert "+61.0 %" in said.out and "latency.repeats=8" in said.out
     code, said = run(capsys, "20260101-000000", "last", "--json", f"out={tmp_path}")
     whole = json.loads(said.out)

@@ -141,7 +141,24 @@ def test_other_hosts_are_left_out_and_said(out, capsys):
     assert "1 of 15 runs are of another host" in capsys.readouterr().out
 
 
+def test_estimates_are_followed_night_by_night_without_a_test(tmp_path, capsys):
+    """The time of a check is no figure of a history; an estimate has no noise, so one night that differs is a step."""
+    for number, ms in enumerate((1.2, 1.2, 1.9)):
+        cells = [
+            cell((10.0 * 3**number,), runtime="auto", estimates={"m4": ms}),
+            cell((5.0,), runtime="auto", chunks=2),
+        ]
+        write_run(tmp_path, f"n{number}", [*cells, cell((), runtime="auto", chunks=3, estimates={"m4": 7.0})])
+    assert main(["history", f"out={tmp_path}"]) == 1
+    said = capsys.readouterr().out
+    assert "gpt2 chunks=1: estimate for M4: 1.2 -> 1.9 ms (+58.3 %) from n2 on, 3 runs" in said and "p =" not in said
+    assert "1 of 2 cells: the estimate is the same in every run" in said and "too few" not in said
+    main(["history", "--json", f"out={tmp_path}"])
+    first = json.loads(capsys.readouterr().out)["cells"][0]
+    assert (first["kind"], first["chip"], first["latency_ms"]) == ("estimated", "m4", [1.2, 1.2, 1.9])
+
+
 def test_nothing_to_look_at(tmp_path, capsys):
-    assert main(["history", f"out={tmp_path}"]) == 2 and "no finished run with timings" in capsys.readouterr().err
+    assert main(["history", f"out={tmp_path}"]) == 2 and "no finished run with a latency" in capsys.readouterr().err
     assert main(["history", "few", f"out={tmp_path}"]) == 2
     assert history.level([10.0]) == 10.0 and history.level([10.0, 40.0]) == pytest.approx(20)

@@ -1,10 +1,15 @@
 """Files for schedulers, as far as Linux can tell: parsed by what would read them, and their command is ours to the word."""
 
+import json
 import plistlib
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -57,8 +62,34 @@ def test_github(job):
     on = flow.get("on", flow.get(True))  # YAML 1.1 reads `on` as a truth value
     assert on["schedule"] == [{"cron": "5 3 * * *"}] and flow["permissions"] == {"contents": "read"}
     steps = {step.get("name"): step for step in flow["jobs"]["nightly"]["steps"]}
-    assert steps["Tonight"]["env"]["ANE_SWEEP_OUT"] == str(job.out)
-    assert shlex.split(steps["Tonight"]["run"]) == ["caffeinate", "-i", ".venv/bin/ane-sweep", *job.command[4:-1]]
+    own = ["latency.repeats=auto", "nightly.cache_gb=4"]
+    assert shlex.split(steps["Tonight"]["run"]) == ["ane-sweep", *job.command[4:-1], *own]
+    assert flow["jobs"]["nightly"]["runs-on"] == "ubuntu-latest"
+    nights = [step for step in flow["jobs"]["nightly"]["steps"] if "actions/cache" in step.get("uses", "")]
+    assert [step["with"]["path"] for step in nights] == ["outputs", "outputs"] and nights[1]["if"] == "always()"
+
+
+def test_a_workflow_is_for_anybodys_repository(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (text,) = files.github(files.job(tmp_path / "out", "03:05", ["+sweep=nightly", "latency.repeats=2"])).values()
+    paths = {str(tmp_path), str(Path.home()), sys.prefix, str(Path(files.__file__).parents[2]), tempfile.gettempdir()}
+    assert not [path for path in paths if path in text], "nothing of this machine"
+    assert not re.search(r"(?<![:/\w.])/[\w.-]+/", text.replace("actions/", "")), "nor any absolute path"
+    steps = {step.get("name"): step for step in yaml.safe_load(text)["jobs"]["nightly"]["steps"]}
+    assert shlex.split(steps["Install"]["run"]) == ["pip", "install", "ane-sweep[run]"]
+    assert steps["Tonight"]["run"].split() == ["ane-sweep", "+sweep=nightly", "latency.repeats=2", "nightly.cache_gb=4"]
+
+
+def test_a_workflow_installs_the_checkout_it_lies_in_or_the_git_commit_of_this_install(tmp_path, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])
+    assert "-e" in files.github(files.job(tmp_path, "03:05", []))[f"{files.LABEL}.yml"]
+    monkeypatch.chdir(tmp_path)
+    source = {"url": "https://jane:s3cret@example.org/a.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}}
+    monkeypatch.setattr(
+        files.metadata, "distribution", lambda _: SimpleNamespace(read_text=lambda _: json.dumps(source))
+    )
+    text = files.github(files.job(tmp_path, "03:05", []))[f"{files.LABEL}.yml"]
+    assert "example.org/a.git@abc" in text and "s3cret" not in text
 
 
 def test_systemd_says_the_command_in_its_own_grammar(job):
@@ -87,7 +118,7 @@ def test_the_verb_writes_them(kind, tmp_path, capsys):
     assert main(["nightly", "write", kind, str(tmp_path / "files"), "at=01:15", f"out={tmp_path / 'out'}"]) == 0
     written = sorted(path.name for path in (tmp_path / "files").iterdir())
     assert written and all(name.startswith(files.LABEL) for name in written)
-    assert (tmp_path / "out" / "nightly").is_dir() and "files/" in capsys.readouterr().out
+    assert (tmp_path / "out" / "nightly").is_dir() is (kind != "github") and "files/" in capsys.readouterr().out
 
 
 def test_what_the_verb_refuses(tmp_path, capsys):

@@ -125,6 +125,22 @@ def test_good_nights_stay_good_until_something_regresses_and_is_accepted(dream, 
     assert len(said.splitlines()) < 20
 
 
+def test_off_a_mac_nights_are_about_the_estimate_and_never_about_this_cpu(dream, tmp_path):
+    def checked(ms, estimate):
+        return cell((ms,), runtime="auto", estimates={"m4": estimate})
+
+    assert dream("n1", checked(10.0, 1.2)) == 0 and dream("n2", checked(90.0, 1.2)) == 0
+    said = latest(tmp_path)
+    assert (
+        said.startswith("# ane-sweep n2: no regression in the 1 cell, by the estimates for M4\n")
+        and "untested" not in said
+    )
+    assert "processes" not in said and sides.good_runs(tmp_path) == ["n2", "n1"]
+    assert dream("n3", checked(10.0, 2.4)) == 1 and sides.good_runs(tmp_path) == ["n2", "n1"]
+    assert latest(tmp_path).startswith("# ane-sweep n3: regression: 1 estimated slower\n")
+    assert main(["nightly", "accept", "n3", f"out={tmp_path}"]) == 0 and dream("n4", checked(50.0, 2.4)) == 0
+
+
 def test_another_sweep_on_the_cache_costs_a_night_its_pruning_only(dream, tmp_path, capsys):
     with Store(tmp_path / "cache"):
         assert dream("n1", cell()) == 0
@@ -189,7 +205,7 @@ def test_a_refused_cell_is_no_failure(dream, tmp_path):
 def test_a_night_of_which_nothing_could_be_tested_is_in_doubt(dream, tmp_path):
     assert dream("n1", cell((10.0,))) == 0
     assert dream("n2", cell((16.1,))) == 3
-    assert latest(tmp_path).startswith("# ane-sweep n2: no timing could be tested (one timing process a side)")
+    assert latest(tmp_path).startswith("# ane-sweep n2: no latency could be compared (one timing process a side)")
 
 
 def test_a_night_that_could_not_be_tested_is_no_level(dream, tmp_path, capsys):

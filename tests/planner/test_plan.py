@@ -274,7 +274,8 @@ def test_the_order_of_the_axes_changes_the_order_of_the_cells_only(axes):
 def test_memory_estimates_are_corrected_by_past_peaks():
     args = ["model=gpt2-xl", "weights=random", "runtime=reference"]
     work = 4 * 1557611200
-    seen = {"convert": [Past("convert", work, 80.0, 11 << 30)]}
+    sort = "gpt2, 128 positions, batch 1"
+    seen = {"convert": [Past("convert", work, 80.0, 11 << 30, sort)]}
     convert = next(t for t in planned(*args, history=seen).tasks.values() if t.stage == "convert")
     assert convert.memory_bytes == 11 << 30 and convert.seconds == 80.0
     assert next(t for t in planned(*args).tasks.values() if t.stage == "convert").seconds is None
@@ -357,8 +358,8 @@ def test_a_timing_that_one_cell_asks_for_outright_is_taken_whatever_another_one_
 @pytest.mark.parametrize(("took", "expected"), [(29.0, [29.0] * 4), (31.0, [31.0, 0.0, 0.0, 0.0])])
 def test_a_program_known_to_be_long_is_expected_to_be_timed_once(took, expected):
     args = ["-m", "model=tiny-gpt2", "weights=random", "runtime=reference"]
-    work = next(iter(planned(*args).tasks.values())).work
-    seen = {"latency": [Past("latency", work, took, 1)]}
+    first = timings(planned(*args))[1]
+    seen = {"latency": [Past("latency", first.work, took, 1, first.sort)]}
     assert [t.seconds for t in timings(planned(*args, "latency.repeats=auto", history=seen)).values()] == expected
     both = timings(planned(*args, "latency.repeats=auto,2", history=seen))
     assert [both[number].seconds for number in (1, 2)] == [took, took]

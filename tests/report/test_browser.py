@@ -72,7 +72,7 @@ def test_the_first_screen_of_a_desk_holds_the_best_cells_the_picture_and_rows_of
         assert on_screen(tab, "#best tr[data-cell]") and on_screen(tab, ".first figure:not([hidden]) svg")
         rows = tab.locator("table.cells tbody tr")
         whole = [n for n in range(rows.count()) if (b := rows.nth(n).bounding_box())["y"] + b["height"] <= 900]
-        assert len(whole) >= 8
+        assert len(whole) >= 5 and on_screen(tab, ".answer p:first-child")  # the answer stands above them
         assert on_screen(tab, "table.cells tbody tr td.status")
         tab.screenshot(path=screenshots / "report-desktop-whole.png", full_page=True)
 
@@ -83,7 +83,7 @@ def test_a_phone_shows_whole_rows_with_latency_and_status_and_nothing_lies_besid
             tab.screenshot(path=screenshots / f"report-{width}.png")
             assert tab.evaluate("document.documentElement.scrollWidth") <= width
             if width == 390:
-                assert on_screen(tab, "#best tr[data-cell]") and on_screen(tab, ".first figure:not([hidden]) svg")
+                assert on_screen(tab, ".answer p:first-child") and on_screen(tab, "#best tr[data-cell]")
             if width < 768:
                 tab.locator("table.cells tbody tr").first.scroll_into_view_if_needed()
                 row = tab.locator("table.cells tbody tr").first.bounding_box()
@@ -140,7 +140,7 @@ def test_without_limits_the_script_chooses_what_was_written_down(sweep, path, op
 
 
 @pytest.mark.parametrize(
-    "limits", [{"latency_median_ms": 2.0}, {"psnr_db": 100.0}, {"package_bytes": 50.0, "psnr_db": 70.0}, {"ane": 90.0}]
+    "limits", [{"headline_ms": 2.0}, {"psnr_db": 100.0}, {"package_bytes": 50.0, "psnr_db": 70.0}, {"ane": 90.0}]
 )
 def test_limits_choose_as_the_rule_in_python_does(sweep, path, opened, limits):
     with opened(path) as tab:
@@ -169,6 +169,64 @@ def test_the_score_of_a_task_chooses_and_limits_too(scored, opened, screenshots,
         )
 
 
+@pytest.mark.parametrize("estimated", [True, False])
+@pytest.mark.parametrize("limits", [{}, {"psnr_db": 100.0}, {"package_bytes": 60.0}, {"speed": 0.5}])
+def test_estimates_and_shares_of_the_cost_choose_tie_and_lead_as_in_python(opened, tmp_path, estimated, limits):
+    """The headline is an estimate, or there is none and the share of the cost on the Neural Engine stands for it."""
+    sweep = document.Sweep(off_a_mac(24, estimated=estimated))
+    works = ranking.group_by_work(sweep.records)
+    speed = ranking.HEADLINE if estimated else ranking.SPEEDS[1]
+    limits = {speed if name == "speed" else name: value for name, value in limits.items()}
+    where = tmp_path / "report.html"
+    where.write_text(page.as_html(sweep), encoding="utf-8")
+    with opened(where) as tab:
+        for name, value in limits.items():
+            tab.locator(f"input[data-limit={name}]").fill(str(value))
+        rows = first.rows(sweep.cells, works, limits)
+        assert [row[:2] for row in winners(tab)] == [[row.goals, row.name] for row in rows] and rows
+        assert tab.locator("#best tr.note").all_inner_texts() == [row.note for row in rows if row.note]
+
+
+def off_a_mac(count: int, *, estimated: bool = True) -> list:
+    """Records of one work whose timing is a check; the first three are equal but for what a tie is broken by."""
+    records = constructed.records(count, bad=False, model="gpt2", seq_len="64")
+    for n, record in enumerate(records):
+        record.realised |= {"runtime": "reference", "chunks": record.cell["chunks"]}
+        record.stages = [replace(stage, key="r" * 64) for stage in record.stages]
+        share = 0.9 if n < 3 else n / 30
+        kept = [metric for metric in record.metrics if estimated or metric.kind != "estimated"]
+        record.metrics = [replace(m, value=0.1) if m.name == "latency_ms" and n < 3 else m for m in kept]
+        record.metrics.append(Metric("cost_share_ane", share, "1", "predicted", "", "m1"))
+    return records
+
+
+WITHIN = """(names) => { const inside = (cell, box) => { const at = cell.getBoundingClientRect();
+    return at.width && at.left >= box.left - 1 && at.right <= box.right + 1; };
+  return [...document.querySelectorAll("table.best, table.cells")].every((table) => {
+    const box = table.closest(".wide").getBoundingClientRect();
+    return [...table.tBodies[0].querySelectorAll("td.n:not(.none), td.status, td.name")].every((cell) => inside(cell, box)); }); }"""
+
+
+@pytest.mark.parametrize("width", [1200, 400])
+def test_no_figure_of_the_best_and_of_all_cells_lies_beside_the_screen(opened, tmp_path, screenshots, width):
+    """With three chips and three axes; nothing is covered either, as no column but the first is sticky."""
+    records = off_a_mac(16)
+    for record in records:
+        (entry,) = record.placed("predicted")
+        record.placement = [constructed.placement("predicted", chip, entry.ops) for chip in ("m1", "m4", "a17_pro")]
+        bands = [metric for metric in record.metrics if metric.kind == "estimated"]
+        record.metrics += [replace(metric, chip=chip) for chip in ("m4", "a17_pro") for metric in bands]
+    where = tmp_path / "report.html"
+    where.write_text(page.as_html(document.Sweep(records)), encoding="utf-8")
+    with opened(where, size=(width, 900)) as tab:
+        tab.screenshot(path=screenshots / f"report-chips-{width}.png", full_page=True)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width and tab.evaluate(WITHIN)
+        for head in ("M1 ms (est.)", "ANE ops % (predicted)", "ANE cost % (predicted)", "PSNR dB", "package MB"):
+            assert tab.locator(f"table.cells tbody tr:first-child td[data-head='{head}']").is_visible(), head
+        sticky = "e => [...e.querySelectorAll('td:not(:first-child)')].some((c) => getComputedStyle(c).position === 'sticky')"
+        assert not tab.locator("table.cells tbody").evaluate(sticky)
+
+
 def test_a_filter_leaves_each_work_its_own_front_and_an_impossible_limit_says_so(sweep, path, opened):
     model = sweep.records[-1].cell["model"]
     with opened(path) as tab:
@@ -178,7 +236,7 @@ def test_a_filter_leaves_each_work_its_own_front_and_an_impossible_limit_says_so
         assert model in tab.locator(".first figure:visible figcaption").inner_text()
         tab.locator("input[type=search]").fill("variant=split_einsum")
         assert set(column(tab, "variant")) == {"split_einsum"} and winners(tab)
-        tab.locator("input[data-limit=latency_median_ms]").fill("0.00001")
+        tab.locator("input[data-limit=headline_ms]").fill("0.00001")
         assert winners(tab) == [] and "No cell keeps to that." in tab.locator("#best").inner_text()
         tab.locator("button[type=reset]").click()
         tab.locator("#best tr[data-cell]").nth(6).wait_for()
@@ -206,7 +264,7 @@ def test_a_hostile_record_runs_nothing(opened, tmp_path):
     where = tmp_path / "hostile.html"
     where.write_text(page.as_html(document.Sweep(records)), encoding="utf-8")
     with opened(where) as tab:
-        tab.locator("input[data-limit=latency_median_ms]").fill("100")
+        tab.locator("input[data-limit=headline_ms]").fill("100")
         tab.locator("#best tr[data-cell]").first.click()
         assert tab.evaluate("window.hurt") is None and tab.locator("img").count() == 0
         assert evil in tab.locator("#picked").inner_text()

@@ -19,9 +19,10 @@ from ane_sweep.bridge import metrics
 from ane_sweep.bridge.figures import Look, Metric, Timing
 from ane_sweep.bridge.record import Record, StageStatus, Status, read_records, write_records
 from ane_sweep.bridge.settings import TrackingSettings
-from ane_sweep.placement import chips
+from ane_sweep.placement import chips, sources
 from ane_sweep.placement import choice as unit_choice
 from ane_sweep.placement.types import Gate, Ops, Part, Shares
+from ane_sweep.report import blocks as parts
 from ane_sweep.report import document, drift, estimates, figures, first, page, picture, screen, table, views
 from ane_sweep.results import headline, ranking
 
@@ -83,8 +84,8 @@ def test_every_section_of_a_sweep_is_there(thirty):
     assert parsed.open == []
     found = [attributes["id"] for tag, attributes in parsed.tags if tag == "section"]
     assert found == [
-        "best-cells", "cells", "why-ops-stay-off-the-ane", "estimated-latency", "placement", "latency-by-axis",
-        "load-and-first-calls", "failures-by-stage", "accuracy-by-layer", "published-beside-ours", "doubts", "provenance",
+        "which-cell-to-ship", "cells", "failures-by-stage", "doubts", "latency-by-axis", "why-ops-stay-off-the-ane",
+        "placement", "accuracy", "inside-a-cell", "estimated-latency", "published-beside-ours", "provenance",
     ]  # fmt: skip
     assert len({attributes["id"] for _, attributes in parsed.tags if "id" in attributes}) == sum(
         "id" in attributes for _, attributes in parsed.tags
@@ -92,10 +93,12 @@ def test_every_section_of_a_sweep_is_there(thirty):
 
 
 def test_the_page_asks_for_nothing(thirty):
-    """No address anywhere but names of namespaces, and a policy that forbids fetching."""
+    """No address anywhere but names of namespaces and links to the sources of estimates, and a policy that forbids fetching."""
     text = thirty[1]
     assert "default-src 'none'" in text
-    addresses = set(re.findall(r"https?://[\w./-]+", text))
+    linked = set(re.findall(r'<a href="(https://[^"]+)" rel="noreferrer">', text))
+    assert linked == set(sources.list_sources(chips.published()["m1"]).values())
+    addresses = set(re.findall(r"https?://[\w./-]+", text)) - linked
     assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
     parsed = Page(text)
     assert not [tag for tag, _ in parsed.tags if tag in ("link", "img", "iframe", "object")]
@@ -165,12 +168,12 @@ def test_no_report_obeys_a_record_or_names_a_person():
     for text in (
         page.as_html(sweep),
         marked,
-        table.as_markdown(sweep.records),
+        screen.as_markdown(sweep.records),
         json.dumps(facts_of(page.as_html(sweep))),
     ):
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]|Doe|jane|s3cret", text)
         assert "\\x1b" in text and "/Users/***/n" in text
-    for text in (marked, table.as_markdown(sweep.records)):
+    for text in (marked, screen.as_markdown(sweep.records)):
         assert "javascript:" in text and not re.search(r"(?<!\\)\][(\[:]", text)
 
 
@@ -183,10 +186,10 @@ def test_the_terminal_obeys_no_record(capsys, tmp_path):
     terminal = io.StringIO()
     Console(file=terminal, width=400, color_system=None, force_terminal=True).print(screen.as_table(records, 400))
     assert main(["report", f"out={tmp_path}", TERMINAL]) == 2  # no such run: the error says which
-    for text in (plain, terminal.getvalue(), table.as_json(records), capsys.readouterr().err):
+    for text in (plain, terminal.getvalue(), screen.as_json(records), capsys.readouterr().err):
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
     assert "\\x1b]0;evil" in plain
-    assert [Record.from_dict(one) for one in json.loads(table.as_json(records))] == records, "JSON loses nothing"
+    assert [Record.from_dict(one) for one in json.loads(screen.as_json(records))] == records, "JSON loses nothing"
 
 
 def test_the_facts_of_the_page_are_the_records(thirty):
@@ -196,7 +199,7 @@ def test_the_facts_of_the_page_are_the_records(thirty):
     chosen = {item["cell"]: item for item in facts["choice"]}
     assert set(chosen) == set(ranking.select_ranked(sweep.records))
     for n, item in chosen.items():
-        assert item["latency_median_ms"] == sweep.records[n].value("latency_median_ms")
+        assert item["headline_ms"] == sweep.records[n].value("latency_median_ms"), "Core ML timed it"
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
@@ -233,7 +236,7 @@ def cell(latency: float, size: float, psnr: float, iqr: float = 0.0, task: str |
         cell={},
         status=Status.OK,
         metrics=metrics,
-        realised={"latency_task": task},
+        realised={"runtime": "coreml", "latency_task": task},
     )
 
 
@@ -255,7 +258,7 @@ def test_a_score_that_all_cells_have_is_weighed_with_the_rest_and_the_page_says_
     ]
     assert ranking.choose_best(records, "package_bytes", {"perplexity": 4.6})[0] == 1
     sweep = document.Sweep(records)
-    assert "ringed: no sound cell beats it in latency, size, PSNR and score together" in page.as_html(sweep)
+    assert "dark ring: no sound cell beats it in speed, size, PSNR and score together" in page.as_html(sweep)
     assert "| lowest perplexity |" in page.as_markdown(sweep)
     del records[0].metrics[-1]
     assert ranking.choose_goals(records, [0, 1, 2]) == metrics.RANKED, "what one has not is weighed of none"
@@ -274,8 +277,8 @@ def test_a_winner_says_which_others_are_as_good_as_it_is():
 
 def test_the_best_under_a_constraint():
     records = [cell(1, 10, 50), cell(2, 5, 70), cell(3, 4, 80)]
-    assert ranking.choose_best(records, "latency_median_ms", {}) == (0, [])
-    assert ranking.choose_best(records, "latency_median_ms", {"psnr_db": 60}) == (1, [])
+    assert ranking.choose_best(records, "headline_ms", {}) == (0, [])
+    assert ranking.choose_best(records, "headline_ms", {"psnr_db": 60}) == (1, [])
     assert ranking.choose_best(records, "psnr_db", {"package_bytes": 5}) == (2, [])
     assert ranking.choose_best(records, "package_bytes", {"psnr_db": 99}) == (None, [])
 
@@ -288,7 +291,7 @@ def test_cells_that_cannot_be_told_apart_stand_beside_the_best():
         cell(3, 1, 50, task="t"),
         cell(4, 1, 50, task="t"),
     ]
-    assert ranking.choose_best(records, "latency_median_ms", {}) == (0, [1])
+    assert ranking.choose_best(records, "headline_ms", {}) == (0, [1])
     assert ranking.find_ties(records) == {0: [1], 1: [0], 2: [], 3: [4], 4: [3]}
     assert "untested" in ranking.describe_untested(records)
 
@@ -298,8 +301,8 @@ def test_with_enough_processes_the_test_decides():
     slow, fast, alike = (cell(1, 1, 50, 9.0, task=name) for name in "abc")
     for record, shift in ((fast, 0.0), (slow, 0.1), (alike, 0.0)):
         record.timings = [Timing(n, 1.0 + shift + 0.001 * ((n * 7 + len(str(shift))) % 3)) for n in range(8)]
-    assert not ranking.has_same_timing(fast, slow)
-    assert ranking.has_same_timing(fast, alike)
+    assert ranking.are_told_apart(fast, slow)
+    assert not ranking.are_told_apart(fast, alike)
     assert ranking.describe_untested([fast, slow, alike]) == ""
     fast.timings = fast.timings[:1]
     assert ranking.describe_untested([fast, slow, alike]).startswith(
@@ -329,11 +332,11 @@ def test_a_cell_in_doubt_wins_only_where_no_sound_one_keeps_to_the_limits_and_ne
     for goal in metrics.RANKED:
         assert ranking.choose_best(records, goal, {})[0] == 1
     assert ranking.find_front(records) == [1]
-    assert ranking.choose_best(records, "latency_median_ms", {"latency_median_ms": 2})[0] == 2
+    assert ranking.choose_best(records, "headline_ms", {"headline_ms": 2})[0] == 2
     records[2].cell = {"model": "m", "variant": "doubtful"}
     cells = views.Cells(records)
     assert [row.sound for row in first.rows(cells, ranking.group_by_work(records))] == [True]
-    (row,) = first.rows(cells, ranking.group_by_work(records), {"latency_median_ms": 2})
+    (row,) = first.rows(cells, ranking.group_by_work(records), {"headline_ms": 2})
     assert not row.sound and row.note == f"in doubt: {records[2].reason}"
 
 
@@ -341,7 +344,7 @@ def test_cells_of_different_models_lengths_runtimes_and_chips_are_never_weighed_
     records = [cell(n + 1.0, 10, 70) for n in range(10)]
     for n, record in enumerate(records):
         record.cell = {"model": "ab"[n % 2], "seq_len": 64 if n < 8 else 512}
-        record.realised["runtime"] = "coreml" if n < 6 else "reference"
+        record.realised["runtime"] = record.cell["runtime"] = "coreml" if n < 6 else "reference"
         record.host["chip"] = "m1" if n < 4 else "m4"
     assert ranking.group_by_work(records) == [[0, 2], [1, 3], [4], [5], [6], [7], [8], [9]]
     names = views.work_names(views.Cells(records), ranking.group_by_work(records))
@@ -366,7 +369,7 @@ def test_the_share_on_the_neural_engine_is_a_limit_of_the_chip_that_takes_least(
     ]
     records[1].placement = [constructed.placement(chip="m4", ops=Ops(20, 0, 80, 100), **at)]
     assert ranking.compute_ane_shares(records[0]) == {"m1": 5, "m4": 99}
-    found = [ranking.choose_best(records, "latency_median_ms", {"ane": least})[0] for least in (0, 50, 90)]
+    found = [ranking.choose_best(records, "headline_ms", {"ane": least})[0] for least in (0, 50, 90)]
     assert found == [0, 1, None]
 
 
@@ -391,25 +394,48 @@ def test_estimates_have_their_band_and_say_that_nothing_was_measured(thirty):
     text = table.estimate_text(record, "m1")
     assert text == f"{at:.3g} ({record.value('latency_low_ms', 'estimated', 'm1'):.2g} to {2.0 * at / 0.7:.2g})"
     marked = page.as_markdown(sweep)
-    assert text in marked and "m1 ms (estimated: low to high)" in marked and "nothing of it was measured" in marked
-    assert "ANE planner cost % (predicted)" in marked
+    assert text in marked and "m1 ms (estimated: low to high)" in marked and "nothing was measured" in marked
+    assert "ANE cost % (predicted)" in marked
     record.metrics = [metric for metric in record.metrics if metric.kind != "estimated"]
     assert table.estimate_text(record, "m1") == "-"
 
 
-def test_a_cell_without_an_estimate_says_why_above_the_table_and_in_the_report():
+def test_a_cell_without_an_estimate_says_why_below_the_table_and_in_the_report():
     records = constructed.records(4, bad=False, seed=7)
-    bare = [table.list_not_estimated(records), table.list_head_lines(records)]
-    assert bare[0] == [] and not any("not estimated" in line for line in bare[1])
+    for record in records:
+        record.metrics = [metric for metric in record.metrics if metric.name != "latency_median_ms"]  # no Mac
+    assert table.list_not_estimated(records) == [] and "not estimated" not in screen.as_text(records, 400)
     for record in records[:2]:
         for entry in record.placed("predicted"):
             object.__setattr__(entry, "not_estimated", f"{entry.chip}: of CPUs only two have figures")
             object.__setattr__(entry, "choice", "the GPU is slower")
     (line,) = table.list_not_estimated(records)
-    assert line.startswith("not estimated for m1") and line.endswith("2 of 4 cells: of CPUs only two have figures")
-    assert line in table.list_head_lines(records)
+    assert line.startswith("not estimated for M1") and line.endswith("2 of 4 cells: of CPUs only two have figures")
+    assert line in screen.as_text(records, 400)
     section = estimates.section(views.Cells(records))
-    assert line in section.blocks[1].items and "all units: the GPU is slower" in section.blocks[1].items
+    assert section.blocks[1].items == [line, "all units: the GPU is slower"]
+
+
+def test_the_page_says_how_far_to_trust_an_estimate_and_links_what_it_rests_on():
+    records = constructed.records(4, bad=False, seed=7)
+    blocks = estimates.section(views.Cells(records)).blocks
+    first, second = (block.text for block in blocks if isinstance(block, parts.Para))
+    assert "Of 197 published latencies" in first and "nine in ten were 0.62 to 1.9 times the estimate" in first
+    assert "sure from 1.5 times on (491 of 491 " in second and "likely from 1.1 (78 of 85)" in second
+    basis = blocks[-1]
+    assert basis.fold.startswith("how the estimates came about") and basis.items == ["m1: constructed"]
+    assert basis.links == [sources.list_sources(chips.published()["m1"])]
+    records[3].metrics = [replace(m, source="m1: other") if m.kind == "estimated" else m for m in records[3].metrics]
+    again = estimates.section(views.Cells(records)).blocks[-1]
+    assert again.items == ["m1: constructed (this of most cells; 1 more in records.jsonl)"]
+    assert "; ANEMLL: https://github.com/Anemll/anemll-bench" in parts.markdown(again)
+
+
+def test_every_source_of_a_chip_and_every_published_table_has_an_address():
+    named = {name for chip in chips.published().values() for name in chip.sources}
+    tables = {name for names in sources._tables().values() for name in names}
+    assert [name for name in named | tables if not sources._address(name).startswith("https://")] == []
+    assert sources._address("HERE") == "" and len(tables) > 30
 
 
 def test_that_the_choice_against_the_gpu_is_unknown_is_said_once_for_all_chips():
@@ -469,7 +495,7 @@ def test_names_stand_beside_points_and_cover_nothing():
     drawn = random.Random(3)
     spots = [spot(n, drawn.uniform(1, 5), drawn.uniform(20, 40)) for n in range(24)]
     spots += [spot(n, 3.0, 30.0) for n in range(24, 54)]  # more in one place than there is room around it
-    svg = picture.draw(spots, "t")
+    svg = picture.draw(spots, "t", "ms")
     circles = [tuple(map(float, c)) for c in re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="([\d.]+)"', svg)]
     boxes = [(x - r, y - r, x + r, y + r) for x, y, r in circles]
     words = re.findall(r'<text class="pt" data-cell="(\d+)" x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)"', svg)
@@ -493,7 +519,7 @@ def ticks(svg: str) -> list[str]:
     [[0.0035, 0.0040, 0.0045], [45.0071, 45.0072], [78.614, 78.631], [1e-5, 2e-5], [0.9, 400.0], [3.0], [1e5, 3e5]],
 )
 def test_ticks_are_few_plain_and_without_offset(values):
-    svg = picture.draw([spot(n, ms, 70 + n / 1000) for n, ms in enumerate(values)], "t")
+    svg = picture.draw([spot(n, ms, 70 + n / 1000) for n, ms in enumerate(values)], "t", "ms")
     words = [word.replace("\N{MINUS SIGN}", "-") for word in ticks(svg)]
     assert not [word for word in words if "+" in word or ("e-" in word and len(word) > 7)]
     numbers = [word for word in words if re.fullmatch(r"[-\d.,e]+", word)]
@@ -501,8 +527,8 @@ def test_ticks_are_few_plain_and_without_offset(values):
 
 
 def test_an_axis_is_logarithmic_where_values_span_more_than_twelve_times():
-    wide = picture.draw([spot(n, ms, 70) for n, ms in enumerate((0.9, 20.0, 400.0))], "t")
-    near = picture.draw([spot(n, ms, 70) for n, ms in enumerate((10.0, 20.0, 30.0))], "t")
+    wide = picture.draw([spot(n, ms, 70) for n, ms in enumerate((0.9, 20.0, 400.0))], "t", "ms")
+    near = picture.draw([spot(n, ms, 70) for n, ms in enumerate((10.0, 20.0, 30.0))], "t", "ms")
     places = [[float(x) for x in re.findall(r'cx="([\d.]+)"', svg)] for svg in (wide, near)]
     steps = [(b - a) / (c - b) for a, b, c in map(sorted, places)]
     assert 0.9 < steps[0] < 1.2 and steps[1] == pytest.approx(1, abs=0.01)
@@ -512,7 +538,7 @@ def test_the_picture_says_placement_by_colour_and_doubt_by_its_outline():
     spots = [spot(0, 1, 70), spot(1, 2, 70, ane=60.0), spot(2, 3, 70, ane=3.0), spot(3, 4, 70, ane=None, sound=False)]
     assert [picture.shade(one.ane) for one in spots] == [3, 2, 1, 0]
     assert [word for word, _ in picture.legend(spots)] == ["90 % and more", "50 to 90 %", "under 50 %", "not known"]
-    paints = re.findall(r'<circle class="pt" data-cell="(\d)"[^>]*style="([^"]*)"', picture.draw(spots, "t"))
+    paints = re.findall(r'<circle class="pt" data-cell="(\d)"[^>]*style="([^"]*)"', picture.draw(spots, "t", "ms"))
     assert [("--p" + str(3 - int(n)) in paint, "dash" in paint) for n, paint in paints] == [
         (True, n == "3") for n, _ in paints
     ]
@@ -521,7 +547,7 @@ def test_the_picture_says_placement_by_colour_and_doubt_by_its_outline():
 def test_a_picture_without_a_point_above_zero_is_drawn():
     """A latency of 0, as a record from elsewhere may have it, has no place on the axis; no cell at all has none either."""
     for spots in ([], [spot(0, 0.0, 60.0, low=0.0, high=0.0)]):
-        assert picture.draw(spots, "x").startswith("<svg")
+        assert picture.draw(spots, "x", "ms").startswith("<svg")
     assert figures.lines([], [], x_label="x", y_label="latency ms").startswith("<svg")
     assert figures.ladder([], [], x_label="ms").startswith("<svg") and figures.stacked([], x_label="%").startswith(
         "<svg"
@@ -545,7 +571,7 @@ def test_no_letter_of_a_plot_is_smaller_than_ten_pixels(thirty):
 def test_cells_placed_alike_share_a_bar():
     cells = views.Cells(constructed.records(300, bad=False))
     found = views.placements(cells)
-    assert [what for what, *_ in found] == ["m1 (predicted)", "m1 (planned)"]
+    assert [what for what, *_ in found] == ["M1 (predicted)", "M1 (planned)"]
     assert found[0][1].count("%</text>") == 0 and found[0][2] == 0
 
 

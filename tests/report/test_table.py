@@ -23,7 +23,7 @@ def make(latency=40.553, iqr=0.8112, psnr=80.21, size=45_321_000, status="ok", r
     figures = {"latency_median_ms": latency, "latency_iqr_ms": iqr, "psnr_db": psnr, "package_bytes": size}
     figures["bits_per_weight"] = size * 8 / 22.5e6
     ran = status in ("ok", "degraded")
-    request = {**CELL, **cell}
+    request = {**CELL, "runtime": runtime, **cell}
     return Record(
         sweep="s1",
         cell_key=hashlib.sha256(json.dumps(request).encode()).hexdigest(),
@@ -58,7 +58,8 @@ def test_the_psnr_of_the_worst_output_has_a_column_only_where_it_differs():
 def test_the_table_as_text():
     assert as_text(demo(), 100) == (
         "sweep s1: 4 cells, 3 ok, 1 crashed\n"
-        "latency: measured, median ± IQR, reference runtime on this CPU; units not applicable\n"
+        "all cells: runtime=reference; else the defaults\n"
+        "latency: measured, median ± IQR, reference runtime on this CPU\n"
         "\n"
         "model   variant       chunks    latency ms  PSNR dB  package MB  status\n"
         "------- ------------- ------- ------------- -------- ----------- -----------\n"
@@ -71,6 +72,11 @@ def test_the_table_as_text():
         "    outputs/runs/s1/tasks/convert-0123456789ab/stderr.txt\n"
         "[2] latency of runtime=reference is this host's CPU and says nothing about the Neural Engine. Next:\n"
         "    the same command on a Mac, where runtime=auto means coreml.\n"
+        "\n"
+        "Ship minilm variant=original chunks=1: 40.6 ms measured (reference runtime on this CPU), 1.03 times\n"
+        "as fast as chunks=2 (41.9 ms): likely (too few processes for a test).\n"
+        "No cell is better in PSNR 80.2 dB or package 45.3 MB.\n"
+        "Its package: ane-sweep get s1:variant=original,chunks=1 ./minilm\n"
     )
 
 
@@ -96,12 +102,16 @@ def test_the_table_as_markdown():
         "| minilm | 1 | 125.0 ± 2.0 | 71.4 | 45.3 | ok |\n"
         "| minilm | 2 | - | - | - | crashed: convert ended with SIGSEGV |\n"
     )
-    assert as_markdown(demo()).startswith("sweep s1: 4 cells, 3 ok, 1 crashed  \nlatency")
+    text = as_markdown(demo())
+    assert text.startswith(
+        "sweep s1: 4 cells, 3 ok, 1 crashed  \nall cells: runtime=reference; else the defaults  \nlatency"
+    )
+    assert "\n**Ship minilm variant=original chunks=1: 40.6 ms measured" in text
 
 
 def test_the_markdown_that_is_printed_names_no_setting_that_is_as_by_default():
     asked = [replace(record, cell=record.cell | {"seq_len": 384, "precision": "fp16"}) for record in demo()]
-    assert "all cells: seq_len=384; else the defaults" in as_markdown(asked)
+    assert "all cells: runtime=reference seq_len=384; else the defaults" in as_markdown(asked)
     assert "precision" not in as_markdown(asked)
 
 
@@ -119,20 +129,117 @@ def test_no_line_is_wider_than_asked_and_every_cell_is_one_row(width):
     ] * 2
     records.append(make(model="gpt2", chunks=99, status="refused", reason="more chunks than cut points, " * 6))
     text = as_text(records, width)
-    assert max(len(line) for line in text.splitlines()) <= width
+    assert max(len(line) for line in text.splitlines() if not line.startswith("Its package: ")) <= width
     if width >= 80:
         assert sum(line.startswith("gpt2") for line in text.splitlines()) == 41
 
 
-def test_a_narrow_screen_costs_the_spread_and_the_size_before_the_neural_engine():
-    records = [make(model=m, variant=v, chunks=c, units_asked=u) for m in ("gpt2", "a-model-of-a-longer-name")
-               for v in ("original", "split_einsum") for c in (1, 2) for u in ("all", "cpu_and_ne")]  # fmt: skip
+def estimated(ms=1.21, chips=("m4", "m1"), shares=(98, 90), why=None, runs_here=18.4, **cell):
+    """A cell of runtime=auto on a host without Core ML: estimates with bands, and a check that it runs."""
+    record = make(latency=runs_here, iqr=2.0, **cell)
+    record.cell["runtime"] = "auto"
+    for n, chip in enumerate(chips):
+        entry = placement("predicted", chip, Ops(100 - shares[n], 0, shares[n], 100))
+        record.placement.append(replace(entry, not_estimated=why))
+        record.metrics.append(Metric("cost_share_ane", shares[n] / 100, "1", "predicted", chip=chip))
+        if why is None:
+            ends = {"latency_ms": ms + n, "latency_low_ms": 0.6 * ms + n, "latency_high_ms": 2 * ms + n}
+            record.metrics += [Metric(name, value, "ms", "estimated", chip=chip) for name, value in ends.items()]
+    return record
+
+
+def rows_of(text):
+    lines = text.splitlines()
+    rule = next(n for n, line in enumerate(lines) if line.startswith("---"))
+    return lines[rule + 1 : next(n for n, line in enumerate(lines) if n > rule and not line.startswith("minilm"))]
+
+
+AXES3 = [(v, c, p) for v in ("original", "split_einsum") for c in (1, 2) for p in ("fp16", "p6")]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_sweep_of_three_axes_answers_whole_in_80_columns(width):
+    records = [
+        estimated(ms=1.2 + n, variant=v, chunks=c, precision=p, weights="random") for n, (v, c, p) in enumerate(AXES3)
+    ]
+    records[-1] = make(runtime="auto", variant="split_einsum", chunks=2, precision="p6", status="refused", reason="no",
+                       weights="random")  # fmt: skip
+    text = as_text(records, width)
+    first, *_, last = rows_of(text)
+    assert ("1.2 (0.72 to 2.4)" in first) == (width == 120), first
+    for word in ("minilm", "original", "1", "fp16", "1.2", "98", "80.2", "45.3", "ok"):
+        assert word in first.split()
+    assert last.endswith("refused [1]") and len(rows_of(text)) == len(AXES3)
+    rest = "M1, bits a weight, bands of latencies\n" if width == 80 else "M1 ANE cost % (predicted)\n"
+    assert f"\nnot shown at this width: runs here ms, {rest}" in text
+    ship = "Ship minilm variant=original chunks=1 precision=fp16 on M4: 1.2 ms (estimated; 0.72 to 2.4)"
+    assert ship in " ".join(text.split())
+
+
+def test_the_estimate_is_the_headline_and_the_check_comes_last():
+    records = [estimated(chunks=1), estimated(ms=2.7, chunks=2, runs_here=35.0)]
+    heads = [part.head for part in list_columns(records, estimates=True)]
+    assert heads == [
+        "model", "chunks", "M4 ms (est.)", "ANE ops % (predicted)", "ANE cost % (predicted)", "PSNR dB", "package MB",
+        "M1 ms (est.)", "M1 ANE ops % (predicted)", "M1 ANE cost % (predicted)", "runs here ms", "status",
+    ]  # fmt: skip
+    assert "runs here ms" not in [part.head for part in list_columns(records)]
+    said = doubts(records)
+    assert said == ["runs here in 18.4 to 35 ms on this CPU: a check, no measurement of the Neural Engine."]
+    assert "latency ms" not in as_text(records, 200) and "measured, median" not in as_text(records, 200)
+
+
+def test_a_cpu_time_that_was_asked_for_is_a_column_and_no_headline():
+    records = [estimated(chunks=c) for c in (1, 2)]
     for record in records:
-        record.placement = [placement("predicted", "m4", Ops(2, 0, 98, 100))]
-    assert "not shown" not in as_text(records, 140)
-    assert "IQR\n" in as_text(records, 102)
-    narrow = as_text(records, 96)
-    assert "IQR, package MB\n" in narrow and "ANE %" in narrow and "  98  ok" in narrow
+        record.cell["latency"] = {"repeats": 4}
+    heads = [part.head for part in list_columns(records)]
+    assert heads[2:4] == ["M4 ms (est.)", "this host ms"] and "runs here" not in as_text(records, 200)
+    text = " ".join(as_text(records, 80).split())
+    assert (
+        "18.40 ± 2.00" in text
+        and "not shown at this width: M1 [1]" in text
+        and "says nothing about the Neural Engine" in text
+    )
+    assert "Ship minilm chunks=1 on M4: 1.21 ms (estimated;" in text
+
+
+def test_measured_and_estimated_headlines_have_a_column_each():
+    measured = make(latency=4.0, iqr=0.1, runtime="coreml", units="all", chunks=2)
+    heads = {part.head: part.cells for part in list_columns([estimated(chunks=1), measured])}
+    assert heads["latency ms"] == ["-", "4.00 ± 0.10"]
+    assert heads["M4 ms (est.)"] == ["1.21 (0.73 to 2.4)", "-"]
+
+
+def test_the_reason_for_a_missing_headline_stands_once():
+    records = [estimated(chips=("a17_pro",), shares=(90,), why="a17_pro: nobody timed it", chunks=c) for c in (1, 2)]
+    text = as_text(records, 100)
+    assert text.count("nobody timed it") == 1 and "A17 Pro ms" not in text
+    assert "No latency is estimated: nobody timed it." in " ".join(text.split())
+    mixed = [estimated(chunks=1), estimated(why="nobody timed it", chunks=2)]
+    text = as_text(mixed, 100)
+    assert text.count("nobody timed it") == 1 and "not estimated for M4, M1, 1 of 2 cells" in text
+    assert "Not weighed, without a latency: 1 cell." in text
+
+
+def test_what_core_ml_planned_and_took_to_load_and_compile_has_columns():
+    mac = make(latency=4.0, iqr=0.1, runtime="coreml", units="all")
+    mac.placement = [placement("planned", "m4", Ops(6, 1, 146, 153))]
+    mac.metrics += [Metric("load_cold_ms", 1500.0, "ms"), Metric("compile_s", 2.5, "s")]
+    heads = {part.head: part.cells[0] for part in list_columns([mac])}
+    assert heads["ops ANE/GPU/CPU (planned)"] == "146/1/6" and heads["ANE ops % (planned)"] == "95"
+    assert (heads["load s, cold"], heads["compile s"]) == ("1.5", "2.5")
+
+
+def test_a_long_path_of_a_module_folds_and_cuts_no_figure():
+    path = "some/very/long/folder/of/somebody/else/with/nets.py:ANetworkOfALongName"
+    records = [
+        estimated(model="module", chunks=c, **{"model_options": {"path": p}}) for c in (1, 2) for p in (path, "n:N")
+    ]
+    text = as_text(records, 80)
+    assert all(len(line) <= 80 for line in text.splitlines() if not line.startswith("Its package"))
+    assert "ANetworkOfALongName" in "".join(line.strip() for line in text.splitlines()) or "LongName" in text
+    assert sum(" 98 " in line and "45.3" in line and "1.21" in line for line in text.splitlines()) == 4
 
 
 def test_a_spread_beyond_the_value_is_no_plus_minus():
@@ -145,7 +252,7 @@ def test_the_headline_has_what_differs_from_the_defaults_and_nothing_else():
     records = [make(chunks=c, seq_len=64, head="all", precision="fp16", weights_="x") for c in (1, 2)]
     for record in records:
         record.cell["target"] = "iOS18"
-    assert "\nall cells: seq_len=64 weights_=x; else the defaults\n" in as_text(records, 100)
+    assert "\nall cells: runtime=reference seq_len=64 weights_=x; else the defaults\n" in as_text(records, 100)
 
 
 def test_one_is_not_plural_and_reasons_stand_once_with_their_whole_folder():
@@ -166,14 +273,14 @@ def test_labels_are_above_the_table_and_beside_their_rows():
     assert "[weights" not in everywhere
 
 
-def test_units_are_not_applicable_only_where_the_runtime_ignores_them():
-    assert "units not applicable" in as_text([make()])
-    mac = as_text([make(runtime="coreml", units="cpu_and_ne")])
-    assert "units not applicable" not in mac
-    assert "Core ML on this machine" in mac
+def test_compute_units_are_spoken_of_only_where_they_vary_and_change_nothing():
+    assert "compute_units" not in as_text([make()])
+    varied = as_text([make(compute_units=units) for units in ("all", "cpu_only")], 140)
+    assert "reference runtime on this CPU; compute_units changes only what runs under Core ML" in varied
+    mac = as_text([make(runtime="coreml", units=units, compute_units=units) for units in ("all", "cpu_only")], 140)
+    assert "changes only" not in mac and "Core ML on this machine" in mac
     mixed = as_text([make(runtime="coreml", units="all"), make(chunks=2)], 140)
-    assert "units not applicable where it is not Core ML" in mixed
-    assert "ran on" in mixed
+    assert "\nmodel   chunks  runtime " in mixed
 
 
 @pytest.mark.parametrize(

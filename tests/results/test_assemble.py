@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from ane_sweep.bridge.figures import Artifact, Look, Timing
+from ane_sweep.bridge.figures import Artifact, Look, Metric, Timing
 from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import Task
@@ -50,10 +50,18 @@ def test_a_timing_of_a_busy_machine_is_degraded_however_stable():
     cell = SimpleNamespace(precision_settings=SimpleNamespace(min_psnr_db=None), precision="fp16")
     busy = "other programs were using the processor"
     timing = Timing(1, 672.0, gate=Look(False, 30.0, [busy], [busy]))
-    record = Record(sweep="s", cell_key="k", cell={}, status=Status.OK, timings=[timing])
+    figures = [Metric("latency_median_ms", 672.0, "ms")]
+    named = {"sweep": "s", "cell_key": "k", "status": Status.OK, "metrics": figures}
+    record = Record(**named, cell={"runtime": "reference"}, timings=[timing])
     assert assemble._verdict(cell, record, [ended("latency", None)], None) == (Status.DEGRADED, f"timed while {busy}")
+    record.cell = {"runtime": "auto", "latency": {"repeats": 4}}
+    record.realised |= {"runtime": "reference", "unstable": "timing is unstable"}
+    assert assemble._verdict(cell, record, [ended("latency", None)], None) == (Status.OK, None), "it answers nothing"
+    record.realised |= {"runtime": "coreml"}
+    status, reason = assemble._verdict(cell, record, [ended("latency", None)], None)
+    assert (status, reason) == (Status.DEGRADED, f"timing is unstable; timed while {busy}")
     on_battery = Look(False, doubts=["the machine ran on battery"])
-    record = Record(sweep="s", cell_key="k", cell={}, status=Status.OK, timings=[replace(timing, gate=on_battery)])
+    record = Record(**named, cell={"runtime": "reference"}, timings=[replace(timing, gate=on_battery)])
     assert assemble._verdict(cell, record, [ended("latency", None)], None) == (Status.OK, None)
 
 
@@ -68,6 +76,8 @@ def test_a_cell_is_skipped_only_if_none_of_its_timings_was_taken():
     timed, late = (ended("latency", None)[0], Outcome(StageStatus.OK)), (ended("latency", None)[0], skipped)
     assert assemble._verdict(cell, record, [timed, late], None) == (Status.OK, None)
     assert assemble._verdict(cell, record, [late, late], None)[0] is Status.SKIPPED
+    check = replace(late[0], params={"check": True}), skipped
+    assert assemble._verdict(cell, record, [check], None) == (Status.OK, None), "its time answers nothing"
 
 
 def test_low_psnr_of_a_precision_without_a_gate_is_a_warning_and_no_status():

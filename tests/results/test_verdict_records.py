@@ -8,12 +8,12 @@ from tiny import ONCE
 
 from ane_sweep.bridge.figures import Timing
 from ane_sweep.bridge.plan import Outcome
-from ane_sweep.bridge.record import StageStatus
+from ane_sweep.bridge.record import StageStatus, Status
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.machine import stand_in
 from ane_sweep.placement.types import Ops, Placement, Shares
 from ane_sweep.planner import checkpoints, config, overview, plan
-from ane_sweep.report import screen, table
+from ane_sweep.report import screen
 from ane_sweep.results import assemble, gather
 from ane_sweep.runner.slots import order_in_rounds
 from ane_sweep.runner.task_runner import TaskRunner
@@ -96,6 +96,22 @@ def test_evidence_off_and_other_runtimes_time_nothing_more(planned):
     )
 
 
+def test_with_timing_off_core_ml_times_nothing_and_still_watches_power_and_log(planned, tmp_path):
+    made = planned("compute_units=cpu_and_ne", "latency=off")
+    assert (len(stages(made, "latency")), len(stages(made, "evidence"))) == (0, 1) and not any(made.beside.values())
+    drew = {"power": {"ane": {"milliwatts": 900.0, "median": 900.0, "idle_max": 0.0}}, "findings": [], "missing": []}
+    (seen,) = records(made, tmp_path, evidence=drew)
+    assert (seen.status, seen.realised["verdict"], seen.realised["observed"]) == (Status.OK, "agrees", "ane")
+    (unseen,) = records(made, tmp_path / "other")
+    assert (unseen.status, unseen.realised["verdict"], unseen.timings) == (Status.OK, "unavailable", [])
+    assert "latency=off: no latency was compared" in unseen.realised["verdict_reasons"]
+
+
+def test_core_ml_keeps_the_whole_discipline(planned):
+    made = planned("compute_units=cpu_only", "runtime=auto", "latency.repeats=auto")
+    assert [(task.round, task.alone) for task in stages(made, "latency")] == [(n, True) for n in (1, 2, 3, 4)]
+
+
 def test_evidence_and_throughput_come_after_every_timing(planned):
     made = planned("compute_units=cpu_and_ne", "throughput=5", "latency.repeats=2")
     order = [task.stage for task in order_in_rounds([task for task in made.tasks.values() if task.alone])]
@@ -105,7 +121,7 @@ def test_evidence_and_throughput_come_after_every_timing(planned):
 def test_a_cell_on_the_neural_engine_is_ok(planned, tmp_path):
     (record,) = records(planned("compute_units=cpu_and_ne"), tmp_path)
     assert (record.status, record.realised["verdict"], record.realised["observed"]) == ("ok", "agrees", "ane")
-    assert "ran where asked" in table.as_markdown([record]) and "agrees (ane)" in table.as_markdown([record])
+    assert "ran where asked" in screen.as_markdown([record]) and "agrees (ane)" in screen.as_markdown([record])
     tags = describe_cell(record, [], tmp_path).tags
     assert tags["realised.verdict"] == "agrees" and "times that of cpu_only" in tags["realised.verdict_reasons"]
 

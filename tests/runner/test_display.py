@@ -11,8 +11,10 @@ from rich.console import Console
 from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import Task
+from ane_sweep.planner import estimates
 from ane_sweep.runner import display
 from ane_sweep.runner import time_left as remaining
+from ane_sweep.store.past import Past
 
 OK, CACHED = Outcome(StageStatus.OK), Outcome(StageStatus.CACHED)
 
@@ -136,6 +138,33 @@ def test_a_task_that_takes_longer_than_it_ever_did_makes_the_time_left_unknown_a
     assert rest.seconds([(todo[0], 4.0)]) == 44 - 4
     assert rest.seconds([(todo[0], 24.0)]) == 44 - 10
     assert rest.seconds([(todo[0], 26.0)]) is None
+
+
+def test_the_time_left_does_not_jump_when_another_kind_of_model_was_run_before():
+    """A user read `1/16, 54 s left` and then `4/16, 12 min left`: nets of one size take times that differ tenfold."""
+    many = {"fetch": 1, "reference": 1, "convert": 1, "chunk": 1, "predict": 2, "score": 2, "latency": 8}
+    takes = {"fetch": 2.0, "reference": 20.0, "convert": 40.0, "chunk": 5.0, "predict": 3.0, "score": 60.0}
+    takes |= {"latency": 50.0}
+    sort = "bert, 128 positions, batch 1"
+    history = {stage: [Past(stage, 9 * 10**7, took / 13, 1, sort)] for stage, took in takes.items()}
+    todo = []
+    for stage, count in many.items():
+        known = estimates.seconds(stage, 10**8, history, "nets.py:Net, 0 positions, batch 1")
+        todo += [replace(task, sort="net") for task in tasks((stage, 10**8, known), many=count)]
+    rest, left = remaining.TimeLeft(todo), sum(takes[task.stage] for task in todo)
+    for done in todo:
+        rest.drop(done, takes[done.stage])
+        left -= takes[done.stage]
+        said = rest.seconds()
+        assert said is None or left / 2 <= said <= 2 * left, f"{said} s were said to be left of {left}"
+
+
+def test_a_check_says_nothing_about_the_time_of_a_measurement():
+    check, measured = tasks(("latency", 10**8, None), many=2)
+    check = replace(check, sort="check")
+    rest = remaining.TimeLeft([check, measured])
+    rest.drop(check, 1.0)
+    assert rest.seconds() is None
 
 
 def test_repeats_that_a_long_timing_does_not_take_are_not_counted_once_it_is_known():

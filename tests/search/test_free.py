@@ -75,7 +75,8 @@ def played(tmp_path, monkeypatch):
     monkeypatch.setattr(local, "execute", execute)
 
     def go(*words):
-        goal, rest = parse([*WORDS, *words])
+        by_name = [] if any(word.startswith("runtime=") for word in words) else ["runtime=reference"]
+        goal, rest = parse([*WORDS, *by_name, *words])
         space = free.space([*rest, f"out={tmp_path}"])
         request = config.load([*rest, f"out={tmp_path}"]) if space is None else run.first(space)
         found, records = run.best(request, of_settings(request.settings.search, goal), tmp_path, list(words), space)

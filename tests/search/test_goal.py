@@ -45,6 +45,7 @@ def test_figures_have_the_unit_of_their_word_and_none_where_there_is_none():
         and figure(record, "psnr_db") == 55.5
         and figure(record, "latency_ms") == 10.0
     )
+    assert figure(cell(runtime="auto"), "latency_ms") is None, "nobody asked for the time of this CPU by name"
     assert figure(record, "measured.psnr_db") == 55.5
     assert figure(record, "estimated.m1.latency_ms") is figure(record, "ane_share") is figure(record, "cosine") is None
 

@@ -10,6 +10,7 @@ from ane_sweep.bridge.figures import Metric, Timing
 from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import TaskResult
+from ane_sweep.errors import ConfigError
 from ane_sweep.placement.types import Ops
 from ane_sweep.planner import config
 from ane_sweep.results import search_log
@@ -24,7 +25,7 @@ MS = {("fp16", 1): 2.0, ("fp16", 2): 8.0, ("p6", 1): 2.5, ("p6", 2): 9.0, ("p4",
 WORDS = ["-m", "model=tiny-gpt2", "weights=random", "precision=fp16,p6,p4", "chunks=1,2", "latency.repeats=1",
          "evidence=off", "tracking.enabled=false", "chips=[m4]"]  # fmt: skip
 
-
+TIMED = ("runtime=reference",)  # asked for by name: its timings answer
 WITHHELD = "m4: what was published of this form contradicts its terms"
 
 
@@ -42,8 +43,10 @@ def played(tmp_path, monkeypatch):
             result.metrics = [Metric("package_bytes", SIZE[word], "bytes")]
         elif task.stage == "predict" and (word, chunks) in withheld:
             result.placement = [constructed.placement("predicted", "m4", Ops(1, 0, 9, 10), not_estimated=WITHHELD)]
+            result.metrics = [Metric("cost_share_ane", 0.9 / chunks, kind="predicted", chip="m4")]
         elif task.stage == "predict":
             ms = MS[word, chunks]
+            result.placement = [constructed.placement("predicted", "m4", Ops(1, 0, 9, 10))]
             names = {"latency_low_ms": 0.7, "latency_ms": 1.0, "latency_high_ms": 1.4}
             result.metrics = [Metric(n, ms * f, "ms", kind="estimated", chip="m4") for n, f in names.items()]
         elif task.stage == "score":
@@ -80,7 +83,7 @@ def named(found, records):
 
 
 def test_what_breaks_a_limit_is_never_timed_and_says_so(played):
-    found, records, timed = played("psnr_db>=40", "package_mb<=30")
+    found, records, timed = played(*TIMED, "psnr_db>=40", "package_mb<=30")
     assert set(timed) == {("p6", 1), ("p6", 2)} and named(found, records) == [("p6", 1)]
     reasons = {(r.cell["precision"], r.cell["chunks"]): r.reason for r in records}
     assert "package_mb is 40, and package_mb<=30 was asked for" in reasons["fp16", 1]
@@ -139,7 +142,7 @@ def test_where_no_estimate_is_known_nothing_is_timed_either(played):
 
 
 def test_a_limit_on_an_estimate_drops_cells_before_the_others_are_timed(played):
-    found, records, timed = played("estimated_ms.m4<=2.2", "minimise=latency_ms")
+    found, records, timed = played(*TIMED, "estimated_ms.m4<=2.2", "minimise=latency_ms")
     assert sorted(timed) == [("fp16", 1), ("p4", 1)] and named(found, records) == [("p4", 1)]
 
 
@@ -150,35 +153,35 @@ def test_a_recipe_that_calibrates_has_its_reference_before(played):
 
 
 def test_where_no_cell_is_left_the_summary_does_not_say_that_all_is_known(played):
-    found, _, timed = played("package_mb<=1")
+    found, _, timed = played(*TIMED, "package_mb<=1")
     assert timed == [] and found.summary(6) == "0 of 6 cells timed, as none was left"
 
 
 def test_several_objectives_give_a_front(played):
-    found, records, _ = played("minimise=latency_ms", "maximise=psnr_db")
+    found, records, _ = played(*TIMED, "minimise=latency_ms", "maximise=psnr_db")
     assert sorted(named(found, records)) == [("fp16", 1), ("p4", 1)]
 
 
 def test_trials_are_bounded_and_the_rest_says_why(played):
-    found, _, timed = played("search.trials=2")
+    found, _, timed = played(*TIMED, "search.trials=2")
     assert len(timed) == 2 and set(found.never.values()) == {"search.trials=2 were spent"}
 
 
 def test_no_cell_fits(played):
-    found, records, timed = played("psnr_db>=90")
+    found, records, timed = played(*TIMED, "psnr_db>=90")
     assert timed == [] and named(found, records) == []
     assert "no cell fits: 6 cells: psnr_db breaks its limit" in answer.answer_text(found, records, explain=False)
 
 
 def test_the_answer_is_kept_beside_the_records(played):
-    found, _, _ = played("psnr_db>=40")
+    found, _, _ = played(*TIMED, "psnr_db>=40")
     kept = json.loads((found.run.folder / search_log.FILE_NAME).read_text())
     assert kept["goal"] == {"objectives": {"latency_ms": -1}, "limits": ["psnr_db>=40"]}
     assert len(kept["trials"]) + len(kept["never"]) == 6 and len(kept["best"]) == 1
 
 
 def test_the_report_draws_the_trials_and_says_what_was_never_timed(played):
-    found, _, _ = played("psnr_db>=40")
+    found, _, _ = played(*TIMED, "psnr_db>=40")
     page = (found.run.folder / "report.html").read_text()
     assert "smallest latency_ms with psnr_db&gt;=40: 4 of 6 cells timed" in page and ">trial<" in page
     assert "psnr_db breaks its limit" in page and "precision=p4 chunks=1 (30); precision=p4 chunks=2 (30)" in page
@@ -186,7 +189,7 @@ def test_the_report_draws_the_trials_and_says_what_was_never_timed(played):
 
 
 def test_the_points_of_a_search_are_the_cells_they_stand_for(played):
-    found, records, _ = played("psnr_db>=40")
+    found, records, _ = played(*TIMED, "psnr_db>=40")
     page = (found.run.folder / "report.html").read_text()
     known = {str(n): found.labels[record.cell_key] for n, record in enumerate(records)}
     for name in ("front", "trials"):
@@ -204,7 +207,7 @@ def test_a_kept_matrix_may_say_what_is_wanted(played):
 
 
 def test_an_objective_that_is_not_recorded_here_ends_the_search_at_the_first_cell(played):
-    found, records, timed = played("minimise=measured.energy_ane_mj")
+    found, records, timed = played(*TIMED, "minimise=measured.energy_ane_mj")
     assert len(timed) == 1
     assert "no cell fits: 5 cells: measured.energy_ane_mj was not recorded of what was timed" in answer.answer_text(
         found, records, explain=False
@@ -212,9 +215,77 @@ def test_an_objective_that_is_not_recorded_here_ends_the_search_at_the_first_cel
 
 
 def test_a_limit_that_nobody_could_look_at_is_a_doubt(played):
-    found, records, _ = played("cosine>=0.9")
+    found, records, _ = played(*TIMED, "cosine>=0.9")
     [best] = answer.choose_winners(found.goal, records)
     assert "doubt: cosine>=0.9 was asked for, and cosine was not recorded" in answer.answer_text(
         found, records, explain=False
     )
     assert answer.describe_unknown_limits(found.goal, [best])
+
+
+def test_off_a_mac_the_default_is_the_estimate_and_one_line_answers(played):
+    found, records, timed = played("psnr_db>=40")
+    assert timed == [] and str(found.goal) == "smallest estimated_ms.m4 with psnr_db>=40"
+    assert not [task for task in found.plan.tasks.values() if task.stage == "latency"], "nor is a timing announced"
+    assert {(r.cell["precision"], r.status.value) for r in records} == {("fp16", "ok"), ("p6", "ok"), ("p4", "skipped")}
+    first, package, *rest = answer.answer_text(found, records, explain=False).splitlines()
+    assert first.startswith(
+        "Ship tiny-gpt2 chunks=1 precision=fp16 on M4: 2 ms (estimated; 1.4 to 2.8), 1.25 times as fast"
+    )
+    assert re.search(r"than|as precision=p6 \(2.5 ms\): (sure|likely)", first) and "PSNR 70.0 dB" in first, first
+    assert "package 40.0 against 20.0 of precision=p6" in first.replace(" MB", "") and package.startswith(
+        "Its package: ane-sweep get "
+    )
+    assert "left out: 2 cells: psnr_db breaks its limit" in rest, "p4 is the fastest and breaks the limit"
+    assert named(found, records) == [("fp16", 1)]
+
+
+def test_the_cell_after_the_first_is_named_where_they_are_not_told_apart(played, monkeypatch):
+    monkeypatch.setitem(MS, ("p6", 1), 2.01)
+    found, records, _ = played("psnr_db>=40")
+    assert "not told apart from precision=p6 (2.01 ms)" in answer.answer_text(found, records, explain=False)
+
+
+def test_cells_whose_estimate_is_withheld_are_left_out_and_said(played):
+    found, records, timed = played("psnr_db>=40", without={("fp16", 1), ("fp16", 2)})
+    assert timed == [] and named(found, records) == [("p6", 1)]
+    said = answer.answer_text(found, records, explain=False)
+    assert f"left out: 2 cells: estimated_ms.m4 is not known of it: {WITHHELD}; 2 cells: psnr_db breaks" in said
+
+
+def test_where_every_estimate_is_withheld_the_share_of_the_cost_stands_for_it(played, capsys):
+    found, records, timed = played("psnr_db>=40", without=set(MS))
+    assert timed == [] and str(found.goal) == "largest ane_cost_share.m4 with psnr_db>=40"
+    assert named(found, records) == [("fp16", 1)], "p6 has the same share, and a lower PSNR"
+    said = answer.answer_text(found, records, explain=False)
+    assert "90 % of its cost is predicted on the Neural Engine of M4" in said and WITHHELD in said
+    assert f"no latency is estimated of any cell: {WITHHELD}; searching for the largest" in capsys.readouterr().err
+
+
+def test_the_least_latency_asked_for_by_its_word_stays_what_is_searched(played):
+    found, records, _ = played("minimise=latency_ms", without=set(MS))
+    assert named(found, records) == [] and str(found.goal) == "smallest estimated_ms.m4"
+
+
+@pytest.mark.parametrize(
+    "figure", ["measured.latency_median_ms", "load_ms", "measured.energy_ane_mj", "peak_memory_mb"]
+)
+def test_a_figure_of_a_timing_that_nobody_asked_for_is_refused_with_the_words_that_ask(played, figure):
+    words = [f"minimise={figure}", "latency.repeats=auto"]
+    with pytest.raises(
+        ConfigError, match=r"runtime=auto nothing is measured .* add runtime=reference .*minimise=estimated_ms"
+    ):
+        played(*words)
+    assert played(*words, "runtime=reference")[2] and played(words[0], "latency.repeats=2")[2]
+
+
+def test_cells_that_are_timed_and_cells_that_are_estimated_are_not_ordered_together(played):
+    with pytest.raises(ConfigError, match="some cells are timed and others estimated"):
+        played("runtime=auto,reference")
+    assert played("runtime=auto,reference", "minimise=estimated_ms")[2] == []
+
+
+def test_a_search_by_estimates_reads_a_finished_sweep_of_the_same_cells(played):
+    found, _, _ = played("minimise=measured.latency_median_ms")
+    again, records, timed = played("resume=last", "psnr_db>=40")
+    assert again.run.stamp == found.run.stamp and len(timed) == 6 and named(again, records) == [("fp16", 1)]

@@ -61,7 +61,8 @@ REPO = Path(__file__).parents[2]
 
 
 def make(sweep, index, *, status="ok", reason=None, latency=40.0, weights="pretrained", texts="real", **cell):
-    request = {"model": "minilm", "family": "bert", "size": "minilm", "variant": "original", "chunks": 1} | cell
+    named = {"model": "minilm", "family": "bert", "size": "minilm", "variant": "original"}
+    request = {**named, "chunks": 1, "runtime": "reference"} | cell
     ran = status in ("ok", "degraded")
     figures = [("convert_s", 5.0, "s"), ("latency_median_ms", latency, "ms"), ("psnr_db", 80.0, "dB"), ("kl", None, "")]
     return Record(
@@ -392,11 +393,12 @@ def test_random_weights_and_synthetic_inputs_are_a_tag_and_a_sentence_but_no_par
     assert parent.tags["ane_sweep.weights"] == "pretrained, random"
 
 
-@pytest.mark.parametrize("status, ended", [("ok", "FINISHED"), ("degraded", "KILLED"), ("fallback", "FAILED")])
-def test_only_a_cell_that_nothing_speaks_against_gets_a_green_tick(status, ended):
+@pytest.mark.parametrize("status, ended", [("ok", "FINISHED"), ("degraded", "FINISHED"), ("fallback", "FAILED")])
+def test_a_cell_with_a_warning_is_finished_and_says_its_doubt(status, ended):
     record = make("s", 0, status=status, reason="for a reason")
     text = describe.describe_cell(record, ["chunks"], Path("nowhere"))
-    assert text.status == ended
+    assert text.status == ended and text.tags["ane_sweep.status"] == status
+    assert text.tags.get("ane_sweep.doubt") == ("for a reason" if status == "degraded" else None)
     assert text.name == "minilm chunks=1" + ("" if status == "ok" else " ?")
     assert (f"**{status}**: for a reason" in text.tags.get("mlflow.note.content", "")) == (status != "ok")
 
@@ -834,6 +836,22 @@ def test_placement_and_estimates_have_their_charts():
     pairs = [(card["xaxis"]["key"], card["yaxis"]["key"]) for card in cards if card["type"] == "SCATTER"]
     assert ("estimated.m1.latency_ms", "predicted.m1.ops_share_ane") in pairs and len(pairs) == 4
     assert {"estimated.m1.latency_ms", "predicted.m1.ops_share_ane"} <= set(cards[0]["selectedMetrics"])
+
+
+def test_charts_of_cells_that_answer_by_an_estimate_open_on_it():
+    records = [make("s", n, chunks=n + 1, runtime="auto") for n in range(2)]
+    for record in records:
+        record.cell["latency"] = {"repeats": "auto"}
+        record.metrics.append(Metric("latency_ms", 1.0, "ms", "estimated", "", "m4"))
+        record.placement = [constructed.placement("predicted", "m4", Ops(cpu=1, gpu=0, ane=9, total=10))]
+    view = json.loads(layout.shared_view(records, ["chunks"]))
+    parallel, scatter, *_ = view["compareRunCharts"]
+    assert parallel["selectedMetrics"][-1] == scatter["xaxis"]["key"] == "estimated.m4.latency_ms"
+    assert view["orderByKey"] == "metrics.`estimated.m4.latency_ms`" and LATENCY not in json.dumps(view)
+    assert figures.cell_metrics(records[0])[0][0] == "estimated.m4.latency_ms"
+    for record in records:
+        record.metrics.pop()
+    assert layout.order_of(records) == ("predicted.m4.cost_share_ane", False), "no latency is known"
 
 
 def test_charts_of_more_chips_than_a_tag_holds_are_left_out_from_the_end():

@@ -1,5 +1,6 @@
 """What a newcomer meets: the start page, the short help, topics and keys; all of it at once and within 80 columns."""
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -78,6 +79,27 @@ def test_every_key_is_explained_one_by_one_and_together(capsys):
         assert help.describe_key(key) and (key.startswith("limits.") or key in everything)
     assert main(["help", "model"]) == OK
     assert "tinyllama-1.1b" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", verbs.names())
+def test_help_of_a_verb_is_the_verbs_own(name, capsys):
+    with contextlib.suppress(SystemExit):
+        main([name, "--help"])
+    own = capsys.readouterr().out.rstrip("\n")
+    assert main(["help", name]) == OK
+    said = capsys.readouterr().out
+    assert said.startswith(own) and "usage: ane-sweep" in own and "exit codes:" in own
+
+
+def test_all_keys_begin_with_keys_and_not_with_a_hundred_models(capsys):
+    assert main(["help", "keys"]) == OK
+    _, *rest = capsys.readouterr().out.splitlines()
+    shown = [found[1] for line in rest[:14] if (found := re.match(r"  ([a-z_]+) ", line))]
+    assert shown[:6] == ["model", "variant", "chunks", "precision", "compute_units", "seq_len"]
+    assert re.search(
+        r"`ane-sweep help model` lists all \d\d+ \(default: minilm\)", " ".join(" ".join(rest[:2]).split())
+    )
+    assert not [line for line in rest if "tinyllama" in line or "p1_g16" in line]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from ane_sweep.store.runs import Run
 from ane_sweep.store.shared import Shared
 
 EXECUTOR = Executor(help="this machine")
-_PREPARING_SHARE = 0.7  # of a time budget; the rest is for timing
+_PREPARING_SHARE = 0.7  # of a time budget, if anything is timed after it
 
 
 def execute(
@@ -32,16 +32,17 @@ def execute(
     outcomes: dict[str, Outcome] | None = None,
     meanwhile: Callable[[], None] | None = None,
 ) -> dict[str, Outcome]:
-    """Run a plan on this machine (see `Execute`). Preparation may use 70 % of a time budget."""
+    """Run a plan on this machine (see `Execute`). Preparation may use 70 % of a time budget, or all of it if nothing runs alone."""
     slots, minutes, began = settings.lanes, settings.budget_minutes, time.monotonic()
     runner = TaskRunner(
         plan, run, store, display, budget,
         threads=max(1, (os.cpu_count() or 1) // slots),
         gate=TimingGate(**vars(settings.gate), tell=display.say),
         outcomes={} if outcomes is None else outcomes,
-        deadline=None if minutes is None else began + _PREPARING_SHARE * 60 * minutes,
     )  # fmt: skip
     todo = [task for task in plan.tasks.values() if task.key not in runner.outcomes]
+    if minutes is not None:
+        runner.deadline = began + 60 * minutes * (_PREPARING_SHARE if any(task.alone for task in todo) else 1)
     # Without a time budget the longest chain goes first; with one, the plan's order, which begins with what tells most.
     queue = SlotQueue([task for task in todo if not task.alone], runner.outcomes, budget, longest_first=minutes is None)
     if settings.store is not None:

@@ -38,6 +38,7 @@ class Params(params.RuntimeParams, frozen=True, kw_only=True):
     """Parameters of this stage; the runtime reads more of the same JSON."""
 
     policy: Policy
+    check: bool = False
     round: int = 1
     gate: Look | None = None
     copies: CopiesParams | None = None
@@ -46,9 +47,10 @@ class Params(params.RuntimeParams, frozen=True, kw_only=True):
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
     """Time the program and write samples.json. Raises errors.Unavailable if this host lacks the runtime.
 
-    params    runtime, compute_units, policy {warmup, samples, max_seconds, idle_s}; round (number of this process
-              among latency.repeats), gate (the machine's state before); copies {count, kind, order} if there are
-              several; model, weights, variant, seq_len for torch_eager
+    params    runtime, compute_units, policy {warmup, samples, max_seconds, idle_s}; check (the time answers nothing, so
+              no warnings or costs are recorded); round (number of this process among latency.repeats), gate (the
+              machine's state before); copies {count, kind, order} if there are several; model, weights, variant,
+              seq_len for torch_eager
     inputs    program or checkpoint, as the runtime needs; reference (its first input is predicted)
     metrics   latency_{first,early,median,iqr,p90,p99,low,high,after_idle,native_median}_ms, load_ms,
               peak_memory_bytes; figures that were not measured are left out. With cache=stateful they belong to the
@@ -94,7 +96,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
         result.metrics += copies.metrics(settings.runtime)
     else:
         written |= _time_further_shapes(loaded, inputs["reference"], measure, result, settings.runtime)
-    if settings.round == 1 and not copies and not prefill:
+    if settings.round == 1 and not (settings.check or copies or prefill):
         costs = parts.rank_costs(loaded.op_times(loaded.prepare(values)), settings.runtime)
         result.realised |= {"costs": costs} if costs else {}
     (out / "samples.json").write_text(json.dumps(written, indent=1))
@@ -144,12 +146,13 @@ def _report(taken: Samples, load_s: float, realised: dict[str, object], settings
     realised = {**realised, "samples": summary.count, "warmup": len(taken.warmup_s), "loops": taken.loops}
     if realised.get("threads"):
         realised["thread_wait"] = _describe_thread_wait()
-    if summary.count < policy.samples or len(taken.warmup_s) < policy.warmup:
+    is_short = summary.count < policy.samples or len(taken.warmup_s) < policy.warmup
+    if is_short and not settings.check:
         realised["cut_short"] = (
             f"{summary.count} of {policy.samples} samples in latency.max_seconds={policy.max_seconds}"
         )
     unstable = stability.describe_instability(summary)
-    if unstable:
+    if unstable and not settings.check:
         realised["unstable"] = unstable
     figures = {
         "latency_first_ms": 1000 * taken.first_s,
@@ -196,6 +199,6 @@ def _to_timing(taken: Samples, median_ms: float, load_s: float, settings: Params
         loops=taken.loops,
         after_idle_ms=None if taken.after_idle_s is None else ms(taken.after_idle_s),
         idle_s=taken.idle_s,
-        notes=stability.list_notes(taken),
+        notes=[] if settings.check else stability.list_notes(taken),
         gate=settings.gate,
     )

@@ -2,8 +2,8 @@
 
 Legality and placement against what an M4 reported (data/m4), the estimator with each case left out, the latency
 estimate against published figures, and, for packages given as e.g. `gpt2/split_einsum=PATH`, op counts beside the
-published ones. `--fit` writes data/m4/rates.json and
-data/latency.json anew. About 10 s.
+published ones. `--fit` writes data/m4/rates.json,
+data/latency.json and data/ordering.json anew. About 10 s.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from typing import Any
 from ane_sweep.placement import chips, costs, legality, path
 from ane_sweep.placement.sites import Site
 from ane_sweep.terminal import OK
-from tests.proof.placement import cases, choices, fit, score_text, tables, terms
+from tests.proof.placement import cases, choices, fit, pairs, score_text, tables, terms
 
 PUBLISHED = Path(__file__).parents[3] / "ane_sweep" / "placement" / "data" / "published"
 EXPLAINED = {
@@ -188,13 +188,17 @@ def everything(packages: dict[str, Path]) -> dict[str, Any]:
         "latency": [asdict(entry) for entry in [*tables.tables(said), *tables.by_unit(said)]],
         "pairs": [asdict(entry) for entry in tables.pairs(said)],
         "choice": asdict(choices.score()),
+        "ordering": pairs.rules(pairs.pairs()),
+        "ordering_left_out": pairs.left_out(),
         "op_counts": count_table(packages),
     }
 
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m tests.proof.placement.score", description=__doc__)
-    parser.add_argument("--fit", action="store_true", help="write data/m4/rates.json and data/latency.json anew")
+    parser.add_argument(
+        "--fit", action="store_true", help="write data/m4/rates.json, data/latency.json and data/ordering.json anew"
+    )
     parser.add_argument("--json", action="store_true", help="all scores as JSON")
     parser.add_argument("packages", nargs="*", type=_named, metavar="NAME=PACKAGE")
     given = parser.parse_args(words)
@@ -202,6 +206,7 @@ def main(words: Sequence[str] | None = None) -> int:
         write_rates(fit.observations())
         terms.write()
         choices.write()
+        pairs.write()
     scores = everything(dict(given.packages))
     print(json.dumps(scores, indent=1) if given.json else score_text.text(scores))
     return OK

@@ -5,6 +5,7 @@ from textwrap import indent
 from typing import Any
 
 from ane_sweep import tables
+from ane_sweep.placement.ordering import find_word
 
 
 def text(scores: dict[str, Any]) -> str:
@@ -98,6 +99,7 @@ def _latency(scores: dict[str, Any]) -> Iterator[str]:
     yield _table(heads, rows, range(2, 12))
     yield from _pairs(scores["pairs"])
     yield from _choice(scores["choice"])
+    yield from _ordering(scores["ordering"], scores["ordering_left_out"])
 
 
 def _pairs(entries: list[dict[str, Any]]) -> Iterator[str]:
@@ -129,6 +131,25 @@ def _choice(found: dict[str, Any]) -> Iterator[str]:
         f"  right: {found['right']} fitted to all, {found['left_out']} with each left out, {found['chip_left_out']} with each chip "
         f"left out; always the Neural Engine {found['always_ane']}, the more frequent unit {found['majority']}"
     )
+
+
+def _ordering(rules: dict[str, Any], left_out: dict[str, tuple[int, int]]) -> Iterator[str]:
+    yield (
+        "\nPairs of one table and chip, in the order of held-out estimates, by the ratio of these (lower: 95 % bound of the\n"
+        "share that is right; by table: each table with one weight)"
+    )
+    rows = (
+        (
+            kind, f"{one['start']:g} to {one['end']:g}" if one["end"] else f"{one['start']:g} and more",
+            *(str(one[name]) for name in ("pairs", "right", "wrong", "tables")), _number(one["lower"]), _number(one["by_table"]),
+            find_word(rule, one["start"]),
+        )
+        for kind, rule in rules.items() for one in rule["counts"]
+    )  # fmt: skip
+    heads = ("differ in", "ratio", "pairs", "right", "wrong", "tables", "lower", "by table", "said")
+    yield _table(heads, rows, range(2, 8))
+    counts = ", ".join(f"{word} {right} of {count}" for word, (right, count) in sorted(left_out.items()))
+    yield f"  right, with each table left out of the counts that judge its pairs: {counts}"
 
 
 def _number(value: float | None) -> str:
