@@ -226,7 +226,7 @@ class _Attempt:
         one, key = REWRITES[name], (name, proof.sign(region))
         if key not in self.work.proofs:
             try:
-                found = proof.prove_region(graph, region, one.bound, one.scales, one.kind == "accuracy")
+                found = proof.prove_region(graph, region, one.bound, one.scales, one.kind == "accuracy", one.enough_db)
             except PackageError as error:
                 self.work.proofs[key] = str(error)
             else:

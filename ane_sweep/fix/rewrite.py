@@ -35,6 +35,8 @@ class ProgramRewrite:
     source      where the advice comes from
     evidence    measurements with their author and chip; or "predicted only"
     scales      standard deviations of the random inputs with which each place is proven
+    enough_db   the PSNR in fp16 above which a place may lose; for an op that the reference computes without a rounding
+                between its parts, as no hardware is known to
     chips       the chips or families that it is for; empty: any, as the prediction decides
     least_opset the first opset ("CoreML5" is 5) that has the ops of the replacement
     then        rewrites that are applied with it before the prediction decides, as they pay only together
@@ -49,6 +51,7 @@ class ProgramRewrite:
     source: str
     evidence: str
     scales: tuple[float, ...] = (1.0, 8.0)
+    enough_db: float = 120.0
     chips: tuple[str, ...] = ()
     least_opset: int = 5
     then: tuple[str, ...] = ()
