@@ -122,7 +122,9 @@ def test_unequal_ops_and_outputs_are_not_merged(folder):
         axes = [mb.softmax(x=x, axis=axis) for axis in (0, 1)]
         scaled = [mb.mul(x=x, y=np.float16(number)) for number in (2, 3)]
         drawn = [mb.random_normal(shape=[2, 2], mean=np.float16(0), stddev=np.float16(1)) for _ in range(2)]
-        outputs = (mb.relu(x=x, name="one"), mb.relu(x=x, name="two"))
-        return (*outputs, mb.add(x=mb.add(x=axes[0], y=axes[1]), y=mb.add(x=scaled[0], y=mb.add(x=scaled[1], y=mb.add(x=drawn[0], y=drawn[1])))))  # fmt: skip
+        total, *rest = [*axes, *scaled, *drawn]
+        for one in rest:
+            total = mb.add(x=total, y=one)
+        return mb.relu(x=x, name="one"), mb.relu(x=x, name="two"), total
 
     check_untouched("merge_repeats", save(folder(), body, x=("fp16", (2, 2))))

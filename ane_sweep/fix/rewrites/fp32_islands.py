@@ -43,7 +43,9 @@ def _is_end(graph: Graph, node: Node) -> bool:
 
 
 def _collect(graph: Graph, end: str, island: dict[str, Node]) -> bool:
-    """Collect the fp32 ops behind a value. Return False if one of them begins at what is not fp16, or is too far."""
+    """Collect the fp32 ops behind a value. Return False if the island reads other values than fp16 and constants,
+    or has too many ops.
+    """
     left = [end]
     while left:
         name = left.pop()

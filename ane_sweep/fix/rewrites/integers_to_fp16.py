@@ -1,4 +1,4 @@
-"""Compute with whole numbers in fp16 from where they begin, where that is exact: masks, positions, lengths.
+"""Compute masks, positions and lengths in fp16 instead of int32, as far as that is exact.
 
 A chain begins at a value that must stay int32 (an input, say), and ends where it is cast to fp16 or bool, or compared
 with a constant. Values that only move between the two may be any: rounding keeps their order, and fp16 holds every
@@ -42,7 +42,7 @@ class _Range(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        return -_MOST <= self.low and self.high <= _MOST
+        return self.low >= -_MOST and self.high <= _MOST
 
 
 _ANY = _Range(-np.inf, np.inf)
@@ -55,7 +55,7 @@ class _Chain:
         self.graph, self.ops, self.ranges = graph, dict[str, Node](), dict[str, _Range]()
 
     def follow(self, name: str) -> _Range:
-        """Take the ops that make a value into the chain as far as they are exact, and return the range of the value."""
+        """Add the ops behind a value to the chain while fp16 computes them exactly. Return the range of the value."""
         if name not in self.ranges:
             self.ranges[name] = _ANY
             self.ranges[name] = self._follow(name)
@@ -113,7 +113,7 @@ def _is_end(graph: Graph, node: Node, chain: _Chain) -> bool:
     ranges = [chain.follow(name) for name in names]
     if node.type == "cast":
         return text(graph, node, "dtype", "") in ("fp16", "bool")
-    return any(-_MOST < found.low and found.high < _MOST for found in ranges)
+    return any(found.low > -_MOST and found.high < _MOST for found in ranges)
 
 
 def apply(graph: Graph, site: Site) -> None:

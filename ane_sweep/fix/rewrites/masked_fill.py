@@ -48,18 +48,19 @@ def match(graph: Graph) -> Iterator[Site]:
                 yield Site(node, (after,), {"scores": name, "free": free, "fill": value})
 
 
-def _read_fill(graph: Graph, node: Node, parameter: str) -> np.generic | None:
+def _read_fill(graph: Graph, node: Node, parameter: str) -> np.floating | None:
     """Return the fill if it is one low number, whatever the size of its constant."""
     value = graph.parameter(node, parameter)
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or not value.size:
         return None
-    fill: np.generic = value.reshape(-1)[0]
+    fill: np.floating = value.reshape(-1)[0]
     return fill if fill <= _LEAST and bool((value == fill).all()) else None
 
 
 def apply(graph: Graph, site: Site) -> None:
-    node, (after,), out = site.node, site.others, site.node.outputs[0]
+    (after,), out = site.others, site.node.outputs[0]
     build, scores, fill = Builder(graph, after), str(site.facts["scores"]), site.facts["fill"]
-    mask = build.const(np.where(site.facts["free"], type(fill)(0), fill), "mask")  # type: ignore[call-overload]
+    assert isinstance(fill, np.floating)
+    mask = build.const(np.where(np.asarray(site.facts["free"]), fill.dtype.type(0), fill), "mask")
     masked = build.op("add", {"x": scores, "y": mask}, graph.shape(out))
     graph.replace(after.outputs[0], copy_op(graph, after, after, {"x": [masked]}, graph.dtype(out)))

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ane_sweep.fix.graph import Graph, Node, has_effect
 from ane_sweep.fix.rewrite import ProgramRewrite, Site
+from ane_sweep.mil.proto import MIL_pb2
 
 _MOST_BYTES = 256  # of a small constant, which is compared by its numbers; others by their place in the weight file
 _NEVER = ("const", "constexpr_", "random_", "read_state", "identity")  # beginnings of types; identities return inputs
@@ -51,8 +52,8 @@ def _sign_input(graph: Graph, name: str, leaders: dict[str, str]) -> object:
     return _pack(value) if value is not None and is_small else leaders.get(name, name)
 
 
-def _pack(message: object) -> bytes:
-    return message.SerializeToString(deterministic=True)  # type: ignore[attr-defined]
+def _pack(message: MIL_pb2.Value | MIL_pb2.ValueType) -> bytes:
+    return message.SerializeToString(deterministic=True)
 
 
 def apply(graph: Graph, site: Site) -> None:
