@@ -1,9 +1,14 @@
 """Parts of patterns that rewrites share: constants of one number, and chains of ops."""
 
+from collections.abc import Iterable, Mapping, Sequence
+
 import numpy as np
 
 from ane_sweep.fix.build import Builder
 from ane_sweep.fix.graph import Graph, Node
+from ane_sweep.fix.values import make_type
+from ane_sweep.mil.element_types import string_value
+from ane_sweep.mil.proto import MIL_pb2
 
 
 def number(graph: Graph, node: Node, parameter: str, default: float | None = None) -> float | None:
@@ -126,3 +131,44 @@ def add_shifted_sum(build: Builder, x: str, axes: list[int]) -> tuple[str, str, 
     grown = build.op("exp", {"x": shifted}, shape)
     total = build.op("reduce_sum", {"x": grown, "axes": axes, "keep_dims": True}, short)
     return largest, shifted, build.op("log", {"x": total}, short)
+
+
+def measure_patch(graph: Graph, node: Node) -> list[int] | None:
+    """Return the sizes of a conv's kernel if the kernels lie side by side and cover the input, else None."""
+    weight, strides = node.read("weight"), numbers(graph, node, "strides")
+    if not graph.static(node.read("x"), weight, node.outputs[0]) or graph.message(weight) is None:
+        return None
+    size, space = list(graph.shape(str(weight))[2:]), graph.shape(str(node.read("x")))[2:]
+    is_plain = (
+        strides == size
+        and not any(one % step for one, step in zip(space, size))
+        and number(graph, node, "groups", 1) == 1
+        and all(one == 1 for one in numbers(graph, node, "dilations") or [1])
+        and graph.shape(node.outputs[0])[2:] == tuple(one // step for one, step in zip(space, size))
+        and (text(graph, node, "pad_type", "valid") != "custom" or not any(numbers(graph, node, "pad") or [0]))
+    )
+    return size if is_plain else None
+
+
+def copy_op(graph: Graph, at: Node, node: Node, given: Mapping[str, Sequence[str]], dtype: str) -> str:
+    """Add a copy of an op with one output before the op `at`, with other values for the parameters in `given`, which makes
+    numbers of another element type. Return its name.
+    """
+    proto = MIL_pb2.Operation()
+    proto.CopyFrom(node.proto)
+    made = graph.fresh_name(f"{node.outputs[0]}_{dtype}")
+    for parameter, names in given.items():
+        for binding, name in zip(proto.inputs[parameter].arguments, names):
+            binding.name = name
+    proto.attributes["name"].CopyFrom(string_value(made))
+    proto.outputs[0].name = made
+    proto.outputs[0].type.CopyFrom(make_type(dtype, graph.shape(node.outputs[0])))
+    graph.add(proto, at)
+    return made
+
+
+def prove_with(graph: Graph, nodes: Iterable[Node]) -> None:
+    """Let the proof of this place run ops that stay, as others read them, together with those that go: the replacement
+    reads the values from which these ops compute.
+    """
+    graph.journal.removed += [node for node in nodes if node.is_alive]
