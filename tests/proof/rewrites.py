@@ -101,22 +101,20 @@ def list_applied(record: Record) -> str:
 
 
 def sweep_families(names: Sequence[str], folder: Path) -> Iterable[tuple[str, list[Record]]]:
-    """Yield each family's three cells."""
+    """Yield each family's three cells, of one sweep."""
     (folder / "model").mkdir(parents=True)
-    for name, option in options().items():
+    wanted = {name: option for name, option in options().items() if not names or name in names}
+    if not wanted:
+        return
+    for name, option in wanted.items():
         (folder / "model" / f"{name}.yaml").write_text(yaml.safe_dump(option), encoding="utf-8")
-    for name in options():
-        if names and name not in names:
-            continue
-        words = f"--config-dir {folder} model={name} weights=random seq_len={SEQ_LEN} model.texts.count=2"
-        found = ane_sweep.sweep(
-            f"{words} variant=original,split_einsum rewrite=none,ane latency=off runtime=reference chips={CHIP} "
-            f"tracking.enabled=false out={folder}/out"
-        )
-        records = [
-            one for one in found.records if (one.cell["variant"], one.cell["rewrite"]) != ("split_einsum", "ane")
-        ]
-        yield name, records
+    found = ane_sweep.sweep(
+        f"--config-dir {folder} model={','.join(wanted)} weights=random seq_len={SEQ_LEN} model.texts.count=2 latency=off "
+        f"variant=original,split_einsum rewrite=none,ane runtime=reference chips={CHIP} tracking.enabled=false out={folder}/out"
+    )
+    for name in wanted:
+        records = [one for one in found.records if one.cell["model"] == name]
+        yield name, [one for one in records if (one.cell["variant"], one.cell["rewrite"]) != ("split_einsum", "ane")]
 
 
 def sweep_strangers(names: Sequence[str], folder: Path) -> Iterable[tuple[str, list[Record]]]:
