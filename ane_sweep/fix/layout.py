@@ -275,7 +275,8 @@ def apply_move(graph: Graph, node: Node, lead: str, view: AxisView, made: MovedC
         raise ValueError("the op cannot be moved to that layout")
     found = make_move(graph, node, move, build, {lead: see(graph, lead, view.inverse())}, made)
     for old, new, way in zip(node.outputs, found, move.views, strict=True):
-        graph.replace(old, see(graph, new, way))
+        if graph.maker(old) is not None:  # an output that nothing reads goes with the op
+            graph.replace(old, see(graph, new, way))
 
 
 def apply_moves(graph: Graph, nodes: Sequence[Node], x: str, view: AxisView, made: MovedConstants) -> None:

@@ -69,8 +69,9 @@ class Figures:
     def of(cls, record: Record) -> "Figures":
         """Read the figures of a record that has a prediction."""
         names = ("ops_ane", "ops_total", "cost_share_ane", "segments")
-        values = [record.value(name, "predicted", CHIP) or 0.0 for name in names]
-        return cls(*values, record.value("latency_ms", "estimated", CHIP), worst_psnr(record))
+        on_ane, ops, share, segments = (record.value(name, "predicted", CHIP) or 0.0 for name in names)
+        estimate = record.value("latency_ms", "estimated", CHIP)
+        return cls(on_ane, ops, share, segments, estimate, worst_psnr(record))
 
     def texts(self) -> list[str]:
         """Return the columns of the table."""

@@ -70,8 +70,8 @@ def _is_shorter(graph: Graph, node: Node, chain: list[tuple[str, AxisView]], ste
     if new != old or len(going) != len(chain) - 1:
         return new < old
     ranks = [
-        max(len(given) for _, given in steps),
-        max(len(view.shape) for view in (read_view(graph, one) for one in going) if view),
+        max((len(given) for _, given in steps), default=0),
+        max((len(view.shape) for view in (read_view(graph, one) for one in going) if view), default=0),
     ]
     return ranks[0] < ranks[1] and ranks[1] > 4
 
