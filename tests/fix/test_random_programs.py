@@ -75,8 +75,8 @@ def check_program(number, folder, met: Counter):
         made = run(one, "fp32", values)
         if REWRITES[name].mends_nan:  # later ops may make any number of a NaN: only its places are proven
             exact = made
-        bounds = [REWRITES[each].bound for each in applied]
-        assert_close(exact, made, CLOSE if any(bounds) else 0.0, (name, applied))
+        largest = max(REWRITES[each].bound for each in applied)  # of a place: later ops may enlarge what it leaves
+        assert_close(exact, made, max(CLOSE, 10 * largest) if largest else 0.0, (name, applied))
         _, again, _ = driver.apply_rewrite(one, name, scratch)
         assert again == [], (name, applied, again)
     if applied:
