@@ -38,7 +38,7 @@ def match(graph: Graph) -> Iterator[Site]:
 def _is_between(graph: Graph, x: str, made: str) -> bool:
     """Return True if a norm of tokens is near a transpose: `x` comes from one, or the norm's output is read by one."""
     shape = graph.shape(x)
-    is_tokens = 0 not in shape and 1 < len(shape) < 5 and shape[-1] > 1 and not graph.is_output(made)
+    is_tokens = 0 not in shape and 1 < len(shape) < 4 and shape[-1] > 1 and not graph.is_output(made)
     return is_tokens and (not find_root(graph, x)[1].keeps_order or _is_turned(graph, made))
 
 
