@@ -274,7 +274,11 @@ def parse(lines: Iterable[str]) -> list[Override]:
     """Parse overrides in Hydra's grammar. Raises ConfigError with every line that is malformed or unsupported here."""
     parser = OverridesParser.create()
     parsed, found = [], []
-    for line in map(shorthand.expand_short_key, lines):
+    for typed in lines:
+        if problem := shorthand.odd_repeats(typed):
+            found.append(problem)
+            continue
+        line = shorthand.expand_short_key(typed)
         if len(line) > MOST_CHARACTERS or (line.count(",") > MOST_LISTED and any(c in line for c in "[{(")):
             found.append(f"{line[:40]}...: {len(line):,} characters are a long word; write it in a file of options")
             continue
