@@ -330,13 +330,11 @@ def prove_whole(
         dtype, shape = NUMPY[tensor.dtype], tuple(size or 1 for size in tensor.shape)
         numbers = generator.standard_normal(shape) if dtype.kind == "f" else generator.integers(0, 2, shape)
         values[name] = np.asarray(numbers).astype(dtype)
-    outputs = list(blocks[0].outputs)
 
     def run(package: Package, block: MIL_pb2.Block, mode: str) -> dict[str, np.ndarray]:
-        return run_ops(package, source.opset, block.operations, outputs, inputs, values, mode)
+        return run_ops(package, source.opset, block.operations, list(block.outputs), inputs, values, mode)
 
-    exact = run(before, blocks[0], "fp32")
-    made = run(after, blocks[1], "fp32")
+    exact, made = run(before, blocks[0], "fp32"), run(after, blocks[1], "fp32")
     half, fixed = run(before, blocks[0], "fp16"), run(after, blocks[1], "fp16")
     for name, value in exact.items():
         value = mend_nan(value, made[name]) if mends_nan else value

@@ -1,6 +1,6 @@
 """Compute masks, positions and lengths in fp16 instead of int32, as far as that is exact.
 
-A chain begins at a value that must stay int32 (an input, say), and ends where it is cast to fp16 or bool, or compared
+A chain begins at a value that must stay int32 (an input, say), and ends at a cast to fp16 or bool, or a comparison
 with a constant. Values that only move between the two may be any: rounding keeps their order, and fp16 holds every
 whole number up to 2,048, so none beyond is taken for a constant below. Values that are added or multiplied must be
 known to stay within 2,048.
