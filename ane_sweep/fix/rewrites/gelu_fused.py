@@ -10,7 +10,7 @@ import numpy as np
 
 from ane_sweep.fix.build import Builder
 from ane_sweep.fix.graph import Graph, Node
-from ane_sweep.fix.patterns import is_number, other_input
+from ane_sweep.fix.patterns import is_number, other_input, prove_with
 from ane_sweep.fix.rewrite import ProgramRewrite, Site
 from ane_sweep.fix.values import Text
 
@@ -139,5 +139,18 @@ def apply(graph: Graph, site: Site) -> None:
     if found is None:
         raise ValueError("an earlier place changed it")
     x, last, mode = found
+    between = _list_between(graph, x, last)
     made = Builder(graph, last).op("gelu", {"x": x, "mode": Text(mode)}, graph.shape(x))
     graph.replace(last.outputs[0], made)
+    prove_with(graph, between)
+
+
+def _list_between(graph: Graph, x: str, last: Node) -> list[Node]:
+    """Return the ops from `x` to the last op of the pattern, in no order; others may read them, too."""
+    found, left = dict[Node, None](), [last]
+    while left:
+        node = left.pop()
+        found[node] = None
+        makers = [graph.maker(name) for name in node.names() if name != x and not graph.is_constant(name)]
+        left += [maker for maker in makers if maker is not None and maker not in found]
+    return list(found)
