@@ -194,15 +194,15 @@ def exit_code(records: list[Record]) -> int:
     return IN_DOUBT if found else OK
 
 
-def show(folder: Path, records: list[Record]) -> None:
-    """Print the final table and the path of the records."""
+def show(folder: Path, records: list[Record], answered: bool = True) -> None:
+    """Print the final table, with the answer if `answered`, and the path of the records."""
     console, width, within = Console(), columns(), format_path(folder.parent)
     if console.is_terminal:
-        console.print(screen.as_table(records, width, within), width=width)
-        for line in screen.list_commands(records, within):
+        console.print(screen.as_table(records, width, within, answered), width=width)
+        for line in screen.list_commands(records, within) if answered else ():
             print(line)
     else:
-        print(screen.as_text(records, width, within), end="")
+        print(screen.as_text(records, width, within, answered), end="")
     for line in machines.lines(records, disk.read_json(folder / "run.json") or {}):
         console.print(escape_controls(line), soft_wrap=True, markup=False, highlight=False)
     print(f"records: {format_path(folder / record.FILE_NAME)}")

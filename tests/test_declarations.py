@@ -347,6 +347,8 @@ def test_one_more_kind_of_program_is_one_folder(house):
     assert "predictions" not in planned and "compilations" not in planned and "placements" not in planned
     refused = house.run("plan", *TINY, "runtime=script", "precision=p4", code=(2,))
     assert "precision=p4: TorchScript has no stage compress" in " ".join(refused.split())
+    refused = house.run("plan", *TINY, "runtime=script", "rewrite=ane", code=(2,))
+    assert "rewrite=ane: TorchScript has no stage rewrite" in " ".join(refused.split())
 
 
 @pytest.mark.slow

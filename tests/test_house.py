@@ -24,9 +24,9 @@ LIMITS = {
     "imports of our own modules inside functions": 72,
     "files over 350 lines": 1,
     "functions over 60 lines": 0,
-    "option files in conf": 81,
+    "option files in conf": 82,
     "lines of an option file": 78,
-    "lines of the package": 60_950,
+    "lines of the package": 65_800,
     "topics": 22,
     "words of the topics": 16_000,
 }

@@ -46,7 +46,8 @@ def as_word(key: str, value: object) -> Iterator[str]:
             yield from as_word(f"{key}.{name}", one)
         return
     value = _plain(value)
-    whole = known is not None and list in known.types and not any(isinstance(one, list) for one in _listed(value))
+    is_list = known is not None and list in known.types and str not in known.types
+    whole = is_list and not any(isinstance(one, list) for one in _listed(value))
     values = _listed(value) if isinstance(value, list) and not whole else [value]
     if not values:
         raise ConfigError(f"{key}=[]: no values")

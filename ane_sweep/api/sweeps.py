@@ -137,12 +137,15 @@ class Sweep:
         heads = "".join(f"<th>{html.escape(part.head)}</th>" for part in parts)
         rows = ("".join(f"<td>{html.escape(part.cells[n])}</td>" for part in parts) for n in range(len(self.records)))
         body = "".join(f"<tr>{row}</tr>" for row in rows)
-        answered = results_answer.answer(self.records, runs) or ["no records"]
+        answered = self._answer(runs) or ["no records"]
         first, *others = map(html.escape, answered)
         above = "".join(f"<div>{line}</div>" for line in [f"<b>{first}</b>", *others])
         below = [*screen.list_notes(self.records, runs, answered), f"records: {self.path}"]
         notes = "".join(f"<div>{html.escape(line)}</div>" for line in below)
         return f"{above}<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+    def _answer(self, runs: str) -> list[str]:
+        return results_answer.answer(self.records, runs)
 
     def report(self, height: int = 800) -> inline.Page:
         """Return the report, which Jupyter shows in place, `height` pixels high; `.save(path)` writes it as one HTML file."""
@@ -164,6 +167,9 @@ class Found(Sweep):
 
     best: list[Record] = field(default_factory=list)
     text: str = ""
+
+    def _answer(self, runs: str) -> list[str]:
+        return self.text.splitlines()
 
     def __repr__(self) -> str:
         return self.text

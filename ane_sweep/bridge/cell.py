@@ -13,14 +13,21 @@ from ane_sweep.bridge.axes.cut import Cut
 from ane_sweep.bridge.axes.running import Copies, Numerics
 from ane_sweep.bridge.axes.scoring import Scoring
 from ane_sweep.bridge.building import Options
-from ane_sweep.bridge.key import format_value
+from ane_sweep.bridge.key import abbreviate, format_value
 from ane_sweep.bridge.kinds import KINDS, Kind
+from ane_sweep.bridge.rewrites import NO_REWRITE, OF_PROGRAMS
 from ane_sweep.bridge.settings import ModelSettings, PrecisionSettings, read_model, read_precision
 
 
 def _too_long(asked: Asked) -> str | None:
     if asked["seq_len"] > asked["longest"] and KINDS[asked["task"]].length != "architecture":
         return f"seq_len={asked['seq_len']} is beyond the {asked['longest']} positions of {asked['model']}"
+    return None
+
+
+def _rewrites(name: str, value: object) -> str | None:
+    if isinstance(value, list) and (not value or NO_REWRITE in value):
+        return f"{name}={abbreviate(value)}: expected names of rewrites; {name}={NO_REWRITE} applies none"
     return None
 
 
@@ -46,6 +53,16 @@ class Common:
         why="each is a program of its own, and no model here has as many places to cut",
         shapes=("chunk", "predict", "compile", LOADS),  # no chunk task is an answer, too
         honoured="chunks",
+    )
+    rewrite: str | list[str] = axis(
+        "rewrites of the converted program (`ane-sweep fix --list` explains each), kept if the first of `chips` gains: those for "
+        "placement (ane), for accuracy in fp16 (accurate), all, one, or several as [a,b]",
+        choices=OF_PROGRAMS,
+        check=_rewrites,
+        plain=NO_REWRITE,
+        shapes=("rewrite",),
+        honoured="precision",
+        late=True,
     )
     precision: str = mapping(shapes=("convert",), honoured="precision")
     compute_units: str = axis(
@@ -156,7 +173,9 @@ class Cell(Scoring, Numerics, Options, Copies, Cut, Common):
     @cached_property
     def key(self) -> str:
         """Return the sha256 of the canonical JSON of the request, 64 hex digits."""
-        return digest(self.as_dict())
+        values = self.as_dict()
+        plain = {name for name, known in DECLARED.items() if known.late and values[name] == known.plain}
+        return digest({name: value for name, value in values.items() if name not in plain})
 
     @cached_property
     def model_settings(self) -> ModelSettings:

@@ -45,9 +45,10 @@ class Key:
         if self.words and isinstance(value, str):
             choices = f"a number, {', '.join(self.words)}"
             return None if value in self.words else f"{name}={abbreviate(value, '')}: unknown; choices: {choices}"
-        if self.choices and value is not None and value not in self.choices:
-            choices = ", ".join(map(str, self.choices))
-            return f"{name}={abbreviate(value, '')}: unknown{suggestion(value, self.choices)}; choices: {choices}"
+        for one in value if isinstance(value, list) else [value]:
+            if self.choices and one is not None and one not in self.choices:
+                choices = ", ".join(map(str, self.choices))
+                return f"{name}={abbreviate(one, '')}: unknown{suggestion(one, self.choices)}; choices: {choices}"
         if self.items and isinstance(value, list) and not all(_is(item, self.items) for item in value):
             return f"{name}={abbreviate(value)}: expected a list of {_named(self.items).replace('a number', 'numbers')}"
         if beyond := self._out_of_bounds(name, value):

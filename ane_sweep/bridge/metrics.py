@@ -171,7 +171,7 @@ METRICS = {spec.name: spec for spec in _ROWS}
 # Recorded names that have no row: they show nowhere but in records, frames and under `rest.` in MLflow.
 _WITHOUT_ROW = {
     "ops_cpu", "ops_gpu", "ops_ane", "ops_total", "segments", "transitions", "ane_tasks", "plan_agreement", "kl",
-    "equal_values", "score_rows", "score_positions", "convert_s", "calibrate_s", "compress_s", "compile_s",
+    "equal_values", "score_rows", "score_positions", "convert_s", "rewrite_s", "calibrate_s", "compress_s", "compile_s",
     "chunk_bytes_max", "chunk_bytes_ideal", "boundary_bytes", "footprint_bytes", "footprint_peak_bytes",
     "ane_compiler_peak_bytes", "die_celsius", "throughput_total_s", "first_predict_ms", "first_predict_cold_ms",
     "latency_processes", "latency_copies_ratio",

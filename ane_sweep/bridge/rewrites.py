@@ -1,5 +1,5 @@
-"""The rewrites that a model can undergo: one module each in worker/rewrites; the module's name is an axis. Standard
-library only.
+"""The rewrites that a model can undergo before its conversion: one module each in worker/rewrites; the module's name is
+an axis. Those of converted programs (fix/rewrites) are names of one axis, `rewrite`. Standard library only.
 
 REWRITE = Rewrite(order=20, help="...", plain="none", choices=("none", "negative"), changes="program")
 """
@@ -10,7 +10,7 @@ from functools import partial
 from typing import Literal
 
 from ane_sweep.bridge.axes import RUNS, Asked, Only, axis
-from ane_sweep.bridge.declared import Declared
+from ane_sweep.bridge.declared import Declared, folder, modules
 from ane_sweep.bridge.kinds import tasks_with
 
 IN_TORCH = ("convert", RUNS)  # the stages that build the torch module
@@ -58,6 +58,12 @@ class Rewrite:
 
 
 REWRITES = Declared("ane_sweep.worker.rewrites", "REWRITE", Rewrite, lambda rewrite: rewrite.order)
+
+NO_REWRITE = "none"
+KINDS_OF_PROGRAMS = {"ane": "placement", "accurate": "accuracy"}  # values of the axis -> kind of the rewrites of fix
+OF_PROGRAMS = (
+    NO_REWRITE, *KINDS_OF_PROGRAMS, "all", *(path.stem for path in modules(folder("ane_sweep.fix.rewrites"))),
+)  # fmt: skip
 
 
 def round_up(length: int, multiple: int) -> int:

@@ -27,6 +27,24 @@ AUTO_REPEATS = 4  # processes of latency.repeats=auto: the fewest that find most
 CHEAP_S = 30.0  # latency.repeats=auto: a program whose first process takes longer is timed in that one alone
 
 
+class RewriteOutcome(TypedDict):
+    """A rewrite that matched: the number of its places, the ops that some of them change, and the reason for the decision."""
+
+    name: str
+    places: Count
+    at: list[str]
+    reason: str
+
+
+class RewritesDone(TypedDict):
+    """The rewrites tried on a program, judged for a chip; `unmatched` are names of those that matched no op."""
+
+    chip: str
+    applied: list[RewriteOutcome]
+    refused: list[RewriteOutcome]
+    unmatched: list[str]
+
+
 class Realised(TypedDict, total=False):
     """The facts of a run, in contrast to its request: keys that readers of records rely on. Stages and runtimes may add
     others.
@@ -35,6 +53,7 @@ class Realised(TypedDict, total=False):
                     and hardware
     texts, inputs   source of the inputs; `inputs` describes synthetic ones; `texts_digest` is the digest of all texts
     cut, cut_behind, chunk_bytes    a sentence about an uneven cut; the ops and sizes of cuts that the user chose
+    rewrites        the rewrites of the converted program that were applied and refused
     grown_blocks    number of blocks that were copied rather than converted (worker/grow/)
     latency_task, cells_sharing_timing  key of the first task that timed the cell, and how many cells have it
     unstable, psnr_warning  sentences
@@ -56,6 +75,7 @@ class Realised(TypedDict, total=False):
     inputs: str | None
     random_weights: str | None
     cut: str | None
+    rewrites: RewritesDone | None
     grown_blocks: Count | None
     function: str | None
     latency_task: str | None

@@ -104,8 +104,6 @@ def examine(cells: list[Series], alpha: float = LEVEL) -> list[str]:
     """Find steps and unusual last nights in all cells, at `alpha` for all of them together (Bonferroni), and return notes."""
     notes = []
     timed = [cell for cell in cells if not cell.chip]
-    if short := sum(len(cell.levels) < FEWEST for cell in timed):
-        notes.append(f"{short} of {len(timed)} cells have fewer than {FEWEST} runs: too few for a step at {alpha:.0%}")
     share = alpha / max(1, len(timed))
     if share < 1 / DRAWS:
         notes.append(
@@ -164,7 +162,7 @@ def as_text(cells: list[Series], notes: list[str]) -> str:
     same = sum(bool(cell.chip) for cell in calm)
     long = sum(not cell.chip and len(cell.levels) >= FEWEST for cell in calm)
     for count, said in ((same, SAME), (long, STEADY), (len(calm) - same - long, SHORT)):
-        lines += [f"{count} of {len(cells) - len(few)} cells: {said}"] if count else []
+        lines += [f"{count} of {len(cells)} cells: {said}"] if count else []
     if few:
         most = max(len(cell.levels) for cell in few)
         lines.append(

@@ -164,8 +164,7 @@ def _untested(pair: Pair) -> str | None:
                 if (figure := ranking.get_figure(side, ranking.SPEEDS[1])) is not None
             ]
             return None if len(shares) == 2 else "no latency on either side"
-        chips = [estimated_chips(side) for side in (pair.a, pair.b)]
-        return None if before and after and after.chip in chips[0] else "not estimated on both sides"
+        return None if before and after and _shared_chips(pair) else "not estimated on both sides"
     if before and after and before.kind != after.kind:
         return "timed on one side, estimated on the other"
     least = min(len(figures_by_round(side.timings, "median_ms")) for side in (pair.a, pair.b))
@@ -180,7 +179,13 @@ def _compared_by(pair: Pair) -> str:
     latency = headline(pair.b)
     if latency is None:
         return "the predicted share of the cost on the ANE"
-    return "tests" if latency.kind == "measured" else f"the estimates for {name_chip(latency.chip or '')}"
+    return "tests" if latency.kind == "measured" else f"the estimates for {name_chip(_shared_chips(pair)[0])}"
+
+
+def _shared_chips(pair: Pair) -> list[str]:
+    """Return the chips that both sides have an estimate for, in the order of the second."""
+    before = estimated_chips(pair.a)
+    return [chip for chip in estimated_chips(pair.b) if chip in before]
 
 
 def _timing(pair: Pair, name: str, one: Difference, sure: bool, least_percent: float) -> list[Change]:

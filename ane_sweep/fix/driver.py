@@ -112,14 +112,16 @@ def apply_rewrite(package: Package, name: str, scratch: Path) -> tuple[Package, 
 def _prove_functions(before: Package, after: Package, trials: list[RewriteTrial]) -> str:
     """Prove every function of a package as a whole and return the result as text. Raises StageError if one fails."""
     is_exact = all(REWRITES[trial.rewrite].bound == 0.0 for trial in trials)
+    mends_nan = any(REWRITES[trial.rewrite].mends_nan for trial in trials)
+    enough = min(REWRITES[trial.rewrite].enough_db for trial in trials)
     for function in sorted(before.spec.mlProgram.functions):
         try:
-            problem = proof.prove_whole(before, after, function, is_exact)
+            problem = proof.prove_whole(before, after, function, is_exact, enough, mends_nan)
         except PackageError as error:
             return f"not proven as a whole: {error}"
         if problem is not None:
             raise StageError(
-                f"{before.path}: {problem}; nothing was written. That is a mistake of a rewrite: try --only"
+                f"{before.path}: {problem}; nothing was written. That is a mistake of a rewrite: try them one by one"
             )
     return "the whole program computes the same on random inputs"
 
@@ -212,7 +214,7 @@ class _Attempt:
                 failed[name, place] = f"the rewrite does not fit: {error}"
                 continue
             region = proof.collect_region(graph)
-            found = self._prove(graph, name, region)
+            found = self._prove(graph, name, region, site.masks)
             if isinstance(found, str):
                 self.unproven = found
             elif found.problem is not None:
@@ -221,12 +223,14 @@ class _Attempt:
                 self.worst = found
             self.changes.append(PlaceChange(name, place, region.removed, region.added, not isinstance(found, str)))
 
-    def _prove(self, graph: Graph, name: str, region: proof.Region) -> Proof | str:
+    def _prove(self, graph: Graph, name: str, region: proof.Region, masks: tuple[str, ...]) -> Proof | str:
         """Return the proof of a region, from memory if an equal one was proven, or the reason why it cannot be run."""
         one, key = REWRITES[name], (name, proof.sign(region))
         if key not in self.work.proofs:
             try:
-                found = proof.prove_region(graph, region, one.bound, one.scales, one.kind == "accuracy")
+                found = proof.prove_region(
+                    graph, region, one.bound, one.scales, one.kind == "accuracy", one.enough_db, one.mends_nan, masks
+                )
             except PackageError as error:
                 self.work.proofs[key] = str(error)
             else:

@@ -175,12 +175,12 @@ class Graph:
             raise ValueError(f"`{old}` is {self.kind(old)}, and `{new}`, which is to replace it, {self.kind(new)}")
         maker = self._maker.get(new)
         if maker is None or maker not in self.journal.added or new in self.outputs:
+            self._rename_reads(old, new, self.users(old))
             if old not in self.outputs:
                 self.journal.pairs.append((old, new))
-                self._rename_reads(old, new, self.users(old))
                 self._drop_dead(self._maker.get(old))
                 return
-            new = self._add_identity(new)
+            new = self._add_identity(new)  # at the end, so it only stands for the function's output
         self._swap(old, new)
 
     def _add_identity(self, name: str) -> str:

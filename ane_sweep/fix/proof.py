@@ -27,8 +27,10 @@ from ane_sweep.stats.psnr import psnr_db
 MOST_LOCAL_BYTES = 64 << 20  # of the weights of one place: in fp32 they take twice as much, before and after
 MOST_WHOLE_BYTES = 256 << 20  # of the weights of a program that is run as a whole
 _LOST_DB = 1.0
+_ENOUGH_DB = 120.0  # beyond what fp16 can reach: so close are sums in another order in a program of fp32
 _WHOLE_DB = 60.0  # the least PSNR in fp32 of a whole program whose rewrites are not all exact
 _SEED = 33
+_VIEWS = {"reshape", "transpose", "expand_dims", "squeeze"}
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ def collect_region(graph: Graph) -> Region:
     }
     for proto in before:
         _rename(proto, spares)
+    before += _views(graph, before, [])
+    after += _views(graph, after, [new for _, new in pairs])
     made = {value.name for proto in (*before, *after) for value in proto.outputs}
     reads: dict[str, MIL_pb2.ValueType] = {}
     for protos in (before, after):
@@ -86,6 +90,22 @@ def collect_region(graph: Graph) -> Region:
             reads.update({name: graph.types[name] for name in sorted(view_op(0, proto).reads - own)})
     reads.update({new: graph.types[new] for _, new in pairs if new not in made and not graph.is_constant(new)})
     return Region(reads, _sort(before), _sort(after), pairs)
+
+
+def _views(graph: Graph, protos: Sequence[MIL_pb2.Operation], names: Sequence[str]) -> list[MIL_pb2.Operation]:
+    """Return the reshapes and transposes outside the region that its ops read: both sides may read the same value, one as
+    it is and one through these.
+    """
+    own = {value.name for proto in protos for value in proto.outputs}
+    found: dict[str, MIL_pb2.Operation] = {}
+    left = [*names, *(name for proto in protos for name in sorted(view_op(0, proto).reads))]
+    while left:
+        name = left.pop()
+        maker = graph.maker(name)
+        if maker is not None and maker.type in _VIEWS and name not in found and name not in own:
+            found[name] = _copy(maker.proto)
+            left += sorted(maker.names())
+    return list(found.values())
 
 
 def _constants(graph: Graph, protos: Sequence[MIL_pb2.Operation], made: set[str]) -> list[MIL_pb2.Operation]:
@@ -165,8 +185,15 @@ def _sign_value(value: MIL_pb2.Value) -> bytes:
     return (value.type if is_blob else value).SerializeToString(deterministic=True)
 
 
-def prove_region(graph: Graph, region: Region, bound: float, scales: Sequence[float], is_accuracy: bool) -> Proof:
-    """Run a region before and after on random inputs and compare. Raises errors.PackageError if it cannot be run."""
+def prove_region(
+    graph: Graph, region: Region, bound: float, scales: Sequence[float], is_accuracy: bool, enough: float = _ENOUGH_DB,
+    mends_nan: bool = False, masks: Sequence[str] = (),
+) -> Proof:  # fmt: skip
+    """Run a region before and after on random inputs and compare. Raises errors.PackageError if it cannot be run.
+
+    `enough`: a PSNR in dB below which fp16 must not fall by 1 dB. `mends_nan`: a NaN of the original in fp32 may become
+    a number, and booleans have a row of 0 and a row of 1. `masks`: inputs that are 0 or 1.
+    """
     package, opset = graph.program.package, graph.program.opset
     if any(has_effect(proto) for proto in (*region.before, *region.after)):
         raise PackageError("an op of it writes a state")
@@ -177,18 +204,25 @@ def prove_region(graph: Graph, region: Region, bound: float, scales: Sequence[fl
     before, after = [old for old, _ in region.pairs], [new for _, new in region.pairs]
     for scale in scales:
         values = {name: draw(generator, graph, name, kind, scale) for name, kind in region.inputs.items()}
+        for name, value in values.items():
+            if mends_nan:
+                _mask_rows(value)
+            if name in masks:
+                values[name] = (value > 0).astype(value.dtype)
 
         def run(ops: list[MIL_pb2.Operation], names: list[str], mode: str) -> list[np.ndarray]:
             made = run_ops(package, opset, ops, names, region.inputs, values, mode)  # noqa: B023
             return [made[name] for name in names]
 
-        exact = run(region.before, before, "fp32")
+        exact, made = run(region.before, before, "fp32"), run(region.after, after, "fp32")
+        if mends_nan:
+            exact = [mend_nan(one, two) for one, two in zip(exact, made)]
         modes = {
             mode: (run(region.before, before, mode), run(region.after, after, mode))
             for mode in ("fp16", "ane")[: 1 + is_accuracy]
         }
-        found = _judge(found, exact, run(region.after, after, "fp32"), modes)
-    return _conclude(found, bound, is_accuracy)
+        found = _judge(found, exact, made, modes)
+    return _conclude(found, bound, is_accuracy, enough)
 
 
 def _judge(
@@ -209,15 +243,26 @@ def _judge(
     )  # fmt: skip
 
 
-def _conclude(found: Proof, bound: float, is_accuracy: bool) -> Proof:
+def _conclude(found: Proof, bound: float, is_accuracy: bool, enough: float) -> Proof:
     problem = None
     if not found.difference <= bound:
         problem = f"fp32 differs by {found.difference:.2g} of the largest output; the bound is {bound:.2g}"
-    elif found.fp16_after < found.fp16_before - _LOST_DB:
+    elif found.fp16_after < min(found.fp16_before - _LOST_DB, enough):
         problem = f"fp16 loses accuracy: {found.fp16_before:.1f} -> {found.fp16_after:.1f} dB"
     elif is_accuracy and not found.ane_after > found.ane_before + _LOST_DB:
         problem = f"the Neural Engine's error does not fall: {found.ane_before:.1f} -> {found.ane_after:.1f} dB"
     return Proof(found.difference, found.fp16_before, found.fp16_after, found.ane_before, found.ane_after, problem)
+
+
+def mend_nan(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    """Return `one` with the numbers of `two` in place of NaN."""
+    return np.where(np.isnan(one), two, one) if one.shape == two.shape and one.dtype.kind == "f" else one
+
+
+def _mask_rows(value: np.ndarray) -> None:
+    """Make the first row of a tensor of booleans 0, and the second 1."""
+    if value.dtype == np.bool_ and value.ndim and value.size > 3 * value.shape[-1]:
+        value.reshape(-1, value.shape[-1])[:2] = [[False], [True]]
 
 
 def largest_difference(one: np.ndarray, two: np.ndarray) -> float:
@@ -262,8 +307,12 @@ def _default_shape(graph: Graph, name: str) -> tuple[int, ...]:
     return tuple(size or 0 for size in shape)
 
 
-def prove_whole(before: Package, after: Package, function: str, is_exact: bool) -> str | None:
+def prove_whole(
+    before: Package, after: Package, function: str, is_exact: bool, enough: float = _ENOUGH_DB, mends_nan: bool = False
+) -> str | None:
     """Run a function of the original and of the rewritten package on random inputs. Return the problem, or None.
+
+    `enough`: as in `prove_region`.
 
     Raises errors.PackageError if it cannot be run here, or is too large.
     """
@@ -281,22 +330,21 @@ def prove_whole(before: Package, after: Package, function: str, is_exact: bool) 
         dtype, shape = NUMPY[tensor.dtype], tuple(size or 1 for size in tensor.shape)
         numbers = generator.standard_normal(shape) if dtype.kind == "f" else generator.integers(0, 2, shape)
         values[name] = np.asarray(numbers).astype(dtype)
-    outputs = list(blocks[0].outputs)
 
     def run(package: Package, block: MIL_pb2.Block, mode: str) -> dict[str, np.ndarray]:
-        return run_ops(package, source.opset, block.operations, outputs, inputs, values, mode)
+        return run_ops(package, source.opset, block.operations, list(block.outputs), inputs, values, mode)
 
-    exact = run(before, blocks[0], "fp32")
-    made = run(after, blocks[1], "fp32")
+    exact, made = run(before, blocks[0], "fp32"), run(after, blocks[1], "fp32")
     half, fixed = run(before, blocks[0], "fp16"), run(after, blocks[1], "fp16")
     for name, value in exact.items():
+        value = mend_nan(value, made[name]) if mends_nan else value
         if is_exact and largest_difference(value, made[name]) > 0.0:
             return f"the whole program's output {name} differs in fp32"
         if value.dtype.kind != "f":
             continue
         if compare_db(value, made[name]) < _WHOLE_DB:
             return f"the whole program's output {name} has {compare_db(value, made[name]):.1f} dB in fp32"
-        if compare_db(value, fixed[name]) < compare_db(value, half[name]) - _LOST_DB:
+        if compare_db(value, fixed[name]) < min(compare_db(value, half[name]) - _LOST_DB, enough):
             old, new = compare_db(value, half[name]), compare_db(value, fixed[name])
             return f"the whole program's output {name} loses accuracy in fp16: {old:.1f} -> {new:.1f} dB"
     return None

@@ -35,8 +35,11 @@ class ProgramRewrite:
     source      where the advice comes from
     evidence    measurements with their author and chip; or "predicted only"
     scales      standard deviations of the random inputs with which each place is proven
+    enough_db   the PSNR in fp16 above which a place may lose; for an op that the reference computes without a rounding
+                between its parts, as no hardware is known to
     chips       the chips or families that it is for; empty: any, as the prediction decides
     least_opset the first opset ("CoreML5" is 5) that has the ops of the replacement
+    mends_nan   True if the replacement makes numbers where the original makes NaN; elsewhere the bound holds
     then        rewrites that are applied with it before the prediction decides, as they pay only together
     """
 
@@ -49,14 +52,17 @@ class ProgramRewrite:
     source: str
     evidence: str
     scales: tuple[float, ...] = (1.0, 8.0)
+    enough_db: float = 120.0
     chips: tuple[str, ...] = ()
     least_opset: int = 5
+    mends_nan: bool = False
     then: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Site:
-    """A place where a rewrite matches: the op that is replaced, the other ops of the pattern, and facts for `apply`.
+    """A place where a rewrite matches: the op that is replaced, the other ops of the pattern, facts for `apply`, and
+    values that are 0 or 1 by the rewrite's condition (the proof draws them so).
 
     An op of a site may be gone when its turn comes; the site is then left out.
     """
@@ -64,6 +70,7 @@ class Site:
     node: Node
     others: tuple[Node, ...] = ()
     facts: Mapping[str, object] = field(default_factory=dict)
+    masks: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

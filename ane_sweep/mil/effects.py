@@ -57,6 +57,12 @@ EFFECTS = {
             "several",
         ),
         Effect(
+            "logsumexp_cliff",
+            "reduce_log_sum_exp is 0 where the sum of exp(x) exceeds the largest fp16 number (32 channels of x > 7.62)",
+            "coremltools issue 2690 and pull request 2726; rustnn pull request 213, on M4",
+            "several",
+        ),
+        Effect(
             "tables",
             "sigmoid, tanh, gelu, silu and erf by linear interpolation between 33 knots; knots evenly spaced over a range "
             "fitted to the published largest errors (3.4e-3, 1.6e-3, 6.2e-3, 1.5e-2, 8.6e-4)",

@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -32,12 +32,16 @@ _SECRET = (
 
 @dataclass(frozen=True)
 class Job:
-    """A command, and the time of day at which it starts (hour, minute, local time)."""
+    """A command, and the time of day at which it starts (hour, minute, local time).
+
+    folder   where its files are written; None: not known yet
+    """
 
     command: list[str]
     out: Path
     hour: int
     minute: int
+    folder: Path | None = None
 
 
 def job(out: Path, at: str, overrides: list[str]) -> Job:
@@ -115,7 +119,7 @@ jobs:
         with:
           python-version: "3.12"
       - name: Install
-        run: {_yaml_quoted(shlex.join(["pip", "install", *_requirement(Path.cwd())]))}
+        run: {_yaml_quoted(shlex.join(["pip", "install", *_requirement(job.folder)]))}
       - name: Earlier nights
         uses: actions/cache/restore@v4
         with:
@@ -137,19 +141,35 @@ jobs:
     return {f"{LABEL}.yml": text}
 
 
-def _requirement(here: Path) -> list[str]:
-    """Return what pip installs: the checkout of ane-sweep that the workflow is written in, else this install's source, git
-    or PyPI.
+def _requirement(folder: Path | None) -> list[str]:
+    """Return what pip installs: the checkout of ane-sweep in whose .github the workflow is written, else this install's
+    source, git or PyPI.
     """
-    with contextlib.suppress(OSError, tomllib.TOMLDecodeError):
-        if tomllib.loads((here / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"] == "ane-sweep":
-            return ["-e", ".[run]"]
+    if folder is not None and _is_ours(folder):
+        return ["-e", ".[run]"]
     with contextlib.suppress(metadata.PackageNotFoundError, ValueError, KeyError):
         source = json.loads(metadata.distribution("ane-sweep").read_text("direct_url.json") or "{}")
         if source["vcs_info"]["vcs"] == "git" and "://" in source["url"] and not source["url"].startswith("file:"):
             commit = source["vcs_info"]["commit_id"]
             return [f"ane-sweep[run] @ git+{outward.mask_credentials(source['url'])}@{commit}"]
     return ["ane-sweep[run]"]
+
+
+def _is_ours(folder: Path) -> bool:
+    """Return True for .github/workflows of a checkout of ane-sweep, whose workflows run there and nowhere else."""
+    workflows = folder.resolve()
+    github, root = workflows.parent, workflows.parent.parent
+    with contextlib.suppress(OSError, tomllib.TOMLDecodeError, KeyError):
+        project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+        return (github.name, workflows.name, project) == (".github", "workflows", "ane-sweep")
+    return False
+
+
+def next_step(kind: str, folder: Path) -> str:
+    """Return what to do with the files of a kind once they are written in a folder."""
+    if kind == "github" and _is_ours(folder):
+        return "commit it: it installs this checkout, and works in this repository alone"
+    return NEXT[kind].format(label=LABEL)
 
 
 KINDS = {"systemd": systemd, "launchd": launchd, "cron": cron, "github": github}
@@ -170,7 +190,7 @@ def write(kind: str, folder: Path, job: Job) -> list[Path]:
     if kind != "github":
         (job.out / "nightly").mkdir(parents=True, exist_ok=True)
     written = []
-    for name, text in KINDS[kind](job).items():
+    for name, text in KINDS[kind](replace(job, folder=folder)).items():
         with open_user_file(folder / name) as aside:
             aside.write_text(text, encoding="utf-8")
         written.append(folder / name)

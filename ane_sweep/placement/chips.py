@@ -142,6 +142,5 @@ def get(name: str, measured: Measurements | None = None) -> Chip:
         return _with_measured(published()[wanted], measured)
     known = [*published(), *(device for names in devices().values() for device in names)]
     raise ConfigError(
-        f"chip={name}: unknown{suggestion(name, known)}; known: {nearest(name, known, 'ane-sweep devices')}. "
-        f"A new one is a row in ane_sweep/placement/data/{DATA.name}"
+        f"chip={name}: unknown{suggestion(name, known)}; known: {nearest(name, known, 'ane-sweep devices')}"
     )

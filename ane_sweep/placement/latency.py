@@ -35,6 +35,7 @@ GUESSED = 2.0  # times as far either way where the figures say nothing: flexible
 PLANNED_CPU = "m4"  # the chip of whose CPU there are no latencies, but its planner's prices (costs.py)
 LEFT_OUT = 0.2  # share of the time on a CPU without figures that an estimate may leave out
 VOCABULARY_ABOVE = 16_384  # channels that a convolution makes
+_CONTROL = ("while_loop", "cond")
 _MASKS = ("add", "select", "mul", "sub")
 Terms = dict[str, Any]  # of latency.json, or of one unit for one chip: numbers, or arrays of many programs
 UNIT_OF = {"cpu_only": "cpu", "cpu_and_gpu": "gpu", "cpu_and_ne": "ane", "all": "ane"}
@@ -233,11 +234,15 @@ def _take_in(terms: Terms, chip: Chip, probes: dict[str, dict[str, float]]) -> N
 def explain_withholding(
     sites: Sequence[Site], units: Sequence[str], chip: Chip, has_layout: bool = False
 ) -> str | None:
-    """Return the published figures that contradict an estimate for a program on the Neural Engine, or None if there are
-    none.
+    """Return why terms that would give an estimate do not hold: a loop or branch, or published figures that contradict them
+    for a program on the Neural Engine; None if they hold.
 
     `has_layout`: the cost of attention over all heads at once was measured on this machine.
     """
+    if control := sorted({site.type for site in sites if site.type in _CONTROL}):
+        return (
+            f"{chip.chip}: it has a loop or branch ({', '.join(control)}), and how often the ops in it run is not known"
+        )
     there = [site for site, unit in zip(sites, units, strict=True) if unit == "ane"]
     if chip.generation < 16 and any(_is_wide_head(site) for site in there):
         return (

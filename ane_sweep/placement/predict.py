@@ -232,9 +232,11 @@ def _along_the_path(rows: list[OpRow], chip: Chip, compute_units: str) -> None:
 def confidence(prediction: Prediction) -> str:
     """Return the confidence in a whole prediction: never above medium, because estimates decide.
 
-    It is low for a chip outside the calibrated family, for ranges of shapes, and if the GPU may be used.
+    It is low for a chip outside the calibrated family, for ranges of shapes, for loops, whose ops have a share of the cost
+    as if they ran once, and if the GPU may be used.
     """
-    calibrated = prediction.chip.is_calibrated and not prediction.is_ranged
+    is_plain = not prediction.is_ranged and not any(row.site.nested for row in prediction.rows)
+    calibrated = prediction.chip.is_calibrated and is_plain
     return "medium" if calibrated and prediction.compute_units in ("cpu_and_ne", "cpu_only") else "low"
 
 

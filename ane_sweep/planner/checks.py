@@ -6,13 +6,14 @@ from ane_sweep import data
 from ane_sweep.bridge import axes, families, programs, recipes
 from ane_sweep.bridge.axes import TARGETS
 from ane_sweep.bridge.cell import DECLARED, Cell
+from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.plan import Place, Source
 from ane_sweep.bridge.runtimes import RUNTIMES, cannot
 from ane_sweep.errors import ConfigError, suggestion
 from ane_sweep.machine import host, stand_in, usb
 from ane_sweep.mil import effects
 from ane_sweep.placement import chips
-from ane_sweep.planner import chunking, packages
+from ane_sweep.planner import chunking, packages, rewriting
 
 
 def resolved_runtime(cell: Cell, place: Place | None = None) -> str:
@@ -121,6 +122,8 @@ def _refuse_kind(cell: Cell, source: Source, runtime: str) -> str | None:
     kind, found = RUNTIMES[runtime].program, None
     if source.kind == packages.KIND:
         found = programs.refuse(kind, "adopt", f"model={cell.model} is a package")
+    if rewriting.choose(cell):
+        found = found or programs.refuse(kind, "rewrite", f"rewrite={format_value(cell.rewrite)}")
     if recipes.canonical(cell.precision_settings.weights):
         found = found or programs.refuse(kind, "compress", f"precision={cell.precision}")
     if chunking.is_cut(cell):

@@ -229,11 +229,16 @@ class Composer:
         """Return (number, values in order) of an override with several values. Raises ConfigError if they cannot be listed."""
         line, found = override.input_line, override._value
         if isinstance(found, Glob):
-            if (group := override.key_or_group) not in unread.GROUPS:
-                raise ConfigError(f"{line}: glob() chooses among the options of a group ({', '.join(unread.GROUPS)})")
-            if not (names := found.filter(self.options(group))):
-                known = nearest(line, self.options(group), f"ane-sweep help {group}")
-                raise ConfigError(f"{line}: matches nothing; choices: {known}")
+            group = override.key_or_group
+            if not (listed := self.options(group) if group in unread.GROUPS else help.values(group)):
+                groups = ", ".join(unread.GROUPS)
+                raise ConfigError(
+                    f"{line}: glob() chooses among the options of a group ({groups}) or an axis's choices"
+                )
+            if not (names := found.filter(listed)):
+                raise ConfigError(
+                    f"{line}: matches nothing; choices: {nearest(line, listed, f'ane-sweep help {group}')}"
+                )
             return len(names), names
         if isinstance(found, IntervalSweep):
             raise ConfigError(
@@ -247,6 +252,13 @@ class Composer:
         if count > (most := int(schema.KEYS["max_cells"].most or 0)):  # not even shuffled: that lists them
             raise ConfigError(f"{line}: {count:,} values; no matrix has more than {most:,} cells")
         return count, override.sweep_iterator(transformer=Override._convert_value)
+
+    def expand_globs(self, key: str, values: Iterable[object]) -> list[object]:
+        """Return a saved matrix's values of an axis, each `glob(...)` replaced by its choices. Raises ConfigError."""
+        found: list[object] = []
+        for value in values:
+            found += self.values(parse([f"{key}={value}"])[0])[1] if str(value).startswith("glob(") else [value]
+        return found
 
 
 def range_size(found: RangeSweep, line: str | None) -> int:
@@ -262,7 +274,11 @@ def parse(lines: Iterable[str]) -> list[Override]:
     """Parse overrides in Hydra's grammar. Raises ConfigError with every line that is malformed or unsupported here."""
     parser = OverridesParser.create()
     parsed, found = [], []
-    for line in map(shorthand.expand_short_key, lines):
+    for typed in lines:
+        if problem := shorthand.odd_repeats(typed):
+            found.append(problem)
+            continue
+        line = shorthand.expand_short_key(typed)
         if len(line) > MOST_CHARACTERS or (line.count(",") > MOST_LISTED and any(c in line for c in "[{(")):
             found.append(f"{line[:40]}...: {len(line):,} characters are a long word; write it in a file of options")
             continue

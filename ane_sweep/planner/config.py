@@ -81,7 +81,7 @@ def axes_of(
     except ConfigError as error:
         raise ConfigError(_problems_of_words(composer, fixed, firsts, axes) or error.problems) from None
     taken = [axis.keys[0] for axis in axes] + [o.key_or_group for o in compose.parse(fixed)] + [*(leave or ())]
-    axes += _preset_axes(base, set(taken), texts=leave is None)
+    axes += _preset_axes(base, composer, set(taken), texts=leave is None)
     if twice := [key for key, count in Counter(key for axis in axes for key in axis.keys).items() if count > 1]:
         raise ConfigError([f"{key}: several values, and that twice; give one list" for key in twice])
     return base, axes
@@ -138,7 +138,7 @@ def _command_line_axis(override: Override, composer: Composer) -> Axis:
     return Axis(keys, count, (first,), rows, added=bool(_sign(override)))
 
 
-def _preset_axes(base: dict[str, object], taken: set[str], texts: bool = True) -> list[Axis]:
+def _preset_axes(base: dict[str, object], composer: Composer, taken: set[str], texts: bool = True) -> list[Axis]:
     """Return the axes and paired axes of conf/sweep/NAME.yaml; a key on the command line wins over the preset's."""
     sweep = base.get("sweep") or {}
     found = schema.sweep_problems(sweep)
@@ -153,7 +153,7 @@ def _preset_axes(base: dict[str, object], taken: set[str], texts: bool = True) -
             free = "; free values are searched by `ane-sweep best`" if isinstance(values, str) else ""
             found.append(f"sweep.axes.{name}: expected a list of values, got {values!r}{free}")
         elif name not in taken:
-            axes.append(_axis((name,), [(value,) for value in values]))
+            axes.append(_axis((name,), [(value,) for value in composer.expand_globs(name, values)]))
     for pair in sweep.get("pairs") or []:
         full = {shorthand.SHORT.get(name, name): values for name, values in pair.items()}
         columns = {name: values for name, values in full.items() if name not in taken}

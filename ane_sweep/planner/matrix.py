@@ -62,7 +62,7 @@ def expand(base: dict[str, object], axes: list[Axis], composer: Composer, fixed:
     found += unknown + _problems_of_values(axes, options, base)
     if found:
         raise ConfigError(list(dict.fromkeys(found)))
-    return _product(base, axes, options, asked)
+    return _product(base, axes, options, asked, _exclude_rules(base, composer))
 
 
 def _no_axis(key: str) -> str | None:
@@ -112,9 +112,18 @@ def _interpolated(value: object) -> bool:
     return "${" in json.dumps(value, default=str)
 
 
-def _product(base: dict[str, object], axes: list[Axis], options: Options, asked: int) -> Request:
+def _exclude_rules(base: dict[str, object], composer: Composer) -> list[dict[str, object]]:
     sweep = base.get("sweep")
-    exclude = (sweep.get("exclude") if isinstance(sweep, dict) else None) or []
+    rules = (sweep.get("exclude") if isinstance(sweep, dict) else None) or []
+    return [
+        {key: composer.expand_globs(key, value) if isinstance(value, list) else value for key, value in rule.items()}
+        for rule in rules
+    ]
+
+
+def _product(
+    base: dict[str, object], axes: list[Axis], options: Options, asked: int, exclude: list[dict[str, object]]
+) -> Request:
     follow = _interpolated([base, list(options.values()), [axis.rows for axis in axes]])
     cells: dict[str, Cell] = {}
     found: dict[str, None] = {}

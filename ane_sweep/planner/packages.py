@@ -7,7 +7,9 @@ from pathlib import Path
 from ane_sweep import folders
 from ane_sweep.bridge.axes import TARGETS
 from ane_sweep.bridge.cell import Cell, digest
+from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.plan import Source
+from ane_sweep.bridge.rewrites import NO_REWRITE
 from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.bridge.settings import read_model
 from ane_sweep.errors import ConfigError, PackageError
@@ -115,14 +117,15 @@ def _arrays(what: str, text: str) -> Path:
 
 
 _STAYS = {
-    COMPILED: "a compiled model can be neither compressed, cut nor compiled again: {as_it_is}, or give the .mlpackage that it was "
-    "compiled from",
+    COMPILED: "a compiled model can be neither rewritten, compressed, cut nor compiled again: {as_it_is}, or give the .mlpackage "
+    "that it was compiled from",
     PIPELINE: "a pipeline is run as it is: {as_it_is}, or take its program out of it (`ane-sweep chunk {path} 2 -o FOLDER`)",
 }
 
 
 def _as_it_is(cell: Cell, source: Source) -> str | None:
     asked = {
+        "rewrite": (format_value(cell.rewrite), NO_REWRITE, cell.rewrite != NO_REWRITE),
         "precision": (cell.precision, "fp16", bool(cell.precision_settings.weights)),
         "chunks": (cell.chunks, 1, cell.chunks != 1),
         "copies": (cell.copies, 1, cell.copies != 1),

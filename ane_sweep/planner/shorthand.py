@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 
+from ane_sweep.errors import suggestion
 from ane_sweep.placement import chips
 
 REPEATS = "latency.repeats"
@@ -70,6 +71,16 @@ def name_repeats(policy: object, default: Callable[[], object]) -> object:
 def expand_axis(keys: tuple[str, ...], row: tuple[object, ...]) -> tuple[object, ...]:
     """Return the values of one row of an axis with 0 for `latency.repeats=off`."""
     return tuple(0 if key == REPEATS and value in _OFF else value for key, value in zip(keys, row))
+
+
+def odd_repeats(word: str) -> str | None:
+    """Return the problem of a word such as `latency=of` under the name that was typed, or None."""
+    key, _, values = word.partition("=")
+    odd = [one for one in values.split(",") if key == "latency" and re.fullmatch("[a-z]+", one)]
+    odd = [one for one in odd if one not in ("auto", "off", "false")]
+    return (
+        f"latency={odd[0]}: unknown{suggestion(odd[0], ['auto', 'off'])}; choices: a number, auto, off" if odd else None
+    )
 
 
 def expand_short_key(word: str) -> str:

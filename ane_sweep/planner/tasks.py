@@ -23,7 +23,7 @@ from ane_sweep.bridge.runtimes import RUNTIMES, collect_host_facts
 from ane_sweep.bridge.stages import STAGES, limit
 from ane_sweep.bridge.task import CHEAP_S, Task
 from ane_sweep.machine import apple, calibrated, usb
-from ane_sweep.planner import checks, chunking, estimates, packages, scoring, timing, versions
+from ane_sweep.planner import checks, chunking, estimates, packages, rewriting, scoring, timing, versions
 from ane_sweep.store import files
 
 Params = dict[str, object]  # what enters a task's key
@@ -76,10 +76,11 @@ class Chain:
         after: tuple[str, ...] = (),
         more_of: str = "",
         beside: Mapping[str, Path] | None = None,
+        code: tuple[str, ...] = (),
     ) -> Task:
         """Add a task for `loaded` copies of the program and return it. The role `checkpoint` defaults to the folder with
-        the weights; `beside` are further local files, which params identify by content. A timing without a round is a
-        check, which may run beside other tasks."""
+        the weights; `beside` are further local files, which params identify by content; `code` are modules that the
+        stage finds by name. A timing without a round is a check, which may run beside other tasks."""
         cell, source, costs, place = self.cell, self.source, self.shared.costs, self.shared.place
         declared, traits = STAGES[stage], RUNTIMES[self.runtime]
         its_own, plain = _entering(stage, traits.honours, tuple(checks.applicable(cell, self.shared.axes)))
@@ -95,7 +96,7 @@ class Chain:
         is_check = declared.pooled and round == 0
         sort = estimates.sort_of(stage, cell, _positions(cell, source), is_check)
         seconds = costs.seconds(stage, work, sort)
-        rewritten = tuple(name for name in changed if name in REWRITES)
+        rewritten = (*(f"ane_sweep.worker.rewrites.{name}" for name in changed if name in REWRITES), *code)
         version = versions.code_digest(
             stage, cell.family if "model" in params else None, params.get("runtime"), traits.program, rewritten
         )
@@ -202,6 +203,9 @@ def _add_program(chain: Chain, built: Params, fetched: Task | None, reference: T
         wide = {"fp32_ops": precision.fp32_ops} if precision.fp32_ops else {}
         params = {**built, "variant": cell.variant, "target": cell.ios_target, "compute": precision.compute, **wide}
         program = chain.add("convert", params, {"checkpoint": fetched})
+    if names := rewriting.choose(cell):
+        judged: Params = {"rewrites": names, "chip": next(iter(chain.shared.chips), "m4")}
+        program = chain.add("rewrite", judged, {"program": program}, code=rewriting.modules(names))
     if (recipe := recipes.canonical(precision.weights)) is not None:
         upstream: dict[str, Task | None] = {"program": program}
         if (wanted := recipes.calibration(recipe)) is not None:

@@ -40,6 +40,7 @@ DECIDE_NOTHING = (
     "ane_sweep.placement",
     "ane_sweep.placement.types",
 )
+_OF_PROGRAMS = PACKAGE / "fix" / "rewrites"  # whose declarations decide what is applied
 _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+(ane_sweep[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+(ane_sweep[\w.]*))",
     re.MULTILINE,
@@ -54,7 +55,9 @@ def code_digest(
     program: str = DEFAULT,
     rewrites: tuple[str, ...] = (),
 ) -> str:
-    """Return the sha256 of the code that affects a stage's result, with this family, runtime, program kind and rewrites."""
+    """Return the sha256 of the code that affects a stage's result, with this family, runtime, program kind and rewrites
+    (names of modules).
+    """
     theirs = {
         path: f"{one.distribution} {one.version}/{name}"
         for one in (families.plugin_of(family) if family else None, RUNTIMES.plugin_of(runtime) if runtime else None)
@@ -81,7 +84,7 @@ def code_files(
     """Return the files that count. A family's module counts if the stage builds models; for a plug-in, all of its code."""
     left_out = {_file(name) for name in (*DECIDE_NOTHING, *ALL[stage].ignores)}
     started = [_file(f"ane_sweep.worker.stages.{stage}")]
-    started += [_file(f"ane_sweep.worker.rewrites.{name}") for name in rewrites]
+    started += [_file(name) for name in rewrites]
     started += [_file(f"{PROGRAMS}.{program}.{part}") for part in ALL[stage].parts]
     if runtime:
         plugin = RUNTIMES.plugin_of(runtime)
@@ -124,7 +127,7 @@ def _file(module: str) -> Path | None:
 @cache
 def _content(path: Path) -> bytes:
     content = path.read_bytes()
-    ours = path.suffix == ".py" and path.is_relative_to(PACKAGE)
+    ours = path.suffix == ".py" and path.is_relative_to(PACKAGE) and not path.is_relative_to(_OF_PROGRAMS)
     return (
         declared.without(content.decode(), "STAGE", "RUNTIME", "SERVES", "PROGRAM", "REWRITE").encode()
         if ours

@@ -17,6 +17,8 @@ from ane_sweep.reference import fixed_point
 from ane_sweep.reference.linear import crop_transposed, make_attention, pad_spatial, read_window, resolve_padding
 from ane_sweep.reference.site import Site, Step, align, widen
 
+_LARGEST_LOG = math.log(torch.finfo(torch.float16).max)
+
 
 def apply_effects(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
     """Return the step of an op under these effects."""
@@ -25,6 +27,8 @@ def apply_effects(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
         step = _PRODUCTS[kind](site, step, effects)
     elif kind == "softplus" and "softplus_cliff" in effects:
         step = _change_result(step, lambda y, x: torch.where(torch.exp(widen(x)) >= LIMIT, torch.zeros_like(y), y))
+    elif kind == "reduce_log_sum_exp" and "logsumexp_cliff" in effects and _is_half(site):
+        step = _change_result(step, lambda y, *_: torch.where(widen(y) > _LARGEST_LOG, torch.zeros_like(y), y))
     elif kind in ("reduce_sum", "reduce_mean") and "narrow_sums" in effects and _is_half(site):
         step = _sum_narrowly(site, step)
     elif kind in TABLES and _is_half(site):

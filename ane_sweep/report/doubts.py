@@ -161,10 +161,14 @@ def _checks(records: Sequence[Record]) -> Warnings:
     """Yield one line about the times of cells that were only run to check that they run."""
     cells = [record for record in records if is_check(record)]
     if cells:
-        times = list(dict.fromkeys(f"{ms:.3g}" for ms in sorted(measured_ms(record) or 0.0 for record in cells)))
-        span = times[0] if len(times) == 1 else f"{times[0]} to {times[-1]}"
+        known = sorted(measured_ms(record) or 0.0 for record in cells)
+        unit, scale, digits = ("s", 1000, 2) if known[-1] >= 1000 else ("ms", 1, 3)
+        times = list(dict.fromkeys(f"{float(f'{ms / scale:.{digits}g}'):g}" for ms in (known[0], known[-1])))
         where = " and ".join(dict.fromkeys(traits(str(record.realised.get("runtime"))).hardware for record in cells))
-        yield f"runs here in {span} ms on this {where}: a check, no measurement of the Neural Engine.", cells
+        yield (
+            f"runs here in {' to '.join(times)} {unit} on this {where}: a check, no measurement of the Neural Engine.",
+            cells,
+        )
 
 
 def _unavailable(records: Sequence[Record]) -> Warnings:

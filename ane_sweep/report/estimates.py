@@ -22,7 +22,8 @@ def section(cells: Cells) -> Section | None:
     """Return a table with each cell's estimate and band on every chip, how far to trust it, and each chip's sources."""
     names, records = estimated_chips(*cells.records), cells.records
     if not names:
-        return None
+        missing = table.list_not_estimated(records)
+        return Section("Estimated latency", [Points(missing)]) if missing else None
     rows = [
         [name, *(table.estimate_text(record, chip) for chip in names)] for name, record in zip(cells.names, records)
     ]

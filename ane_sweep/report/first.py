@@ -56,7 +56,11 @@ def title(records: list[Record]) -> str:
 
 def lines(records: list[Record], changed: dict[str, object]) -> list[str]:
     """Return the lines on the kinds of latency and on settings of all cells that differ from the defaults."""
-    found = [line for line in table.list_head_lines(records) if line.startswith(("latency: ", "ANE shares: "))]
+    found = [
+        line
+        for line in table.list_head_lines(records)
+        if line.startswith(("latency: ", "this host ms: ", "ANE shares: "))
+    ]
     return [*found, f"all cells: {table.setting_words(changed)}"] if changed else found
 
 

@@ -7,6 +7,7 @@ Parts and gaps are measured on the host of the record; the strip below a part sh
 
 from ane_sweep.bridge.figures import Timing
 from ane_sweep.bridge.record import Record
+from ane_sweep.bridge.task import RewritesDone
 from ane_sweep.placement.types import Placement
 from ane_sweep.report import figures
 from ane_sweep.report.blocks import Block, Grid, Para, Plots, Points, Section
@@ -30,9 +31,9 @@ WHERE = "Every process as a trace for Perfetto (ui.perfetto.dev) or chrome://tra
 
 
 def section(cells: Cells) -> Section | None:
-    """Return the section, or None if no cell was timed and none is cut."""
+    """Return the section, or None if no cell was timed, none is cut and none rewritten."""
     timed = [n for n, record in enumerate(cells.records) if record.timings]
-    blocks = [*_cuts(cells), *(_timings(cells, timed) if timed else [])]
+    blocks = [*_cuts(cells), *_rewrites(cells), *(_timings(cells, timed) if timed else [])]
     return Section("Inside a cell", blocks) if blocks else None
 
 
@@ -45,6 +46,31 @@ def _cuts(cells: Cells) -> list[Block]:
     lines = [f"{', '.join(names)}: {said}" for said, names in found.items()]
     more = [f"and {len(lines) - ROWS} more"] if len(lines) > ROWS else []
     return [Points([*lines[:ROWS], *more])] if lines else []
+
+
+def _rewrites(cells: Cells) -> list[Block]:
+    """Return the rewrites of each program, applied or refused, with the reason; cells with equal ones share rows."""
+    found: list[tuple[RewritesDone, list[str]]] = []
+    for name, record in zip(cells.names, cells.records):
+        if done := record.realised.get("rewrites"):
+            names = next((names for other, names in found if other == done), None)
+            if names is None:
+                found.append((done, names := []))
+            names.append(name)
+    rows = [row for done, names in found for row in _list_rewrites(done, cut(", ".join(names)))]
+    heads = ["cell", "judged on", "rewrite", "places", "result", "why"]
+    grid = Grid(heads, rows, [False] * 3 + [True, False, False], fold=f"what was rewritten: {len(rows)} rows")
+    return [grid] if rows else []
+
+
+def _list_rewrites(done: RewritesDone, name: str) -> list[list[str]]:
+    rows = [
+        [name, done["chip"], one["name"], str(one["places"]), result, one["reason"]]
+        for result, outcomes in (("applied", done["applied"]), ("refused", done["refused"]))
+        for one in outcomes
+    ]
+    unmatched = ", ".join(done["unmatched"])
+    return [*rows, [name, done["chip"], unmatched, "0", "no place", "matches no op"]] if unmatched else rows
 
 
 def _timings(cells: Cells, timed: list[int]) -> list[Block]:

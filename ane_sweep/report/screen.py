@@ -5,7 +5,7 @@ On a narrow screen, headings become shorter, and then the columns go that have n
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich.box import Box
 from rich.console import Group
@@ -17,13 +17,15 @@ from ane_sweep.bridge.record import Record, Status, map_record_texts
 from ane_sweep.report import blocks, table, tips
 from ane_sweep.report.columns import Column
 from ane_sweep.report.doubts import RUNS, doubts
-from ane_sweep.results.answer import FETCH, answer
-from ane_sweep.results.headline import answers_by_timing, estimated_chips, name_chip, shipped_chip
+from ane_sweep.results import ranking
+from ane_sweep.results.answer import FETCH, answer, choose
+from ane_sweep.results.headline import estimated_chips, headline, name_chip
 from ane_sweep.results.ranking import not_ok_groups
 
 _RULE = Box("    \n    \n -  \n    \n    \n    \n    \n    \n", ascii=True)  # a line under the heads and nothing else
 _STYLES = {Status.OK: "green", Status.DEGRADED: "yellow", Status.FALLBACK: "yellow", Status.REFUSED: "dim"}
 SPREAD = "bands of latencies"
+COST_NOTE = "ANE cost % is a share of Core ML's planner prices, no share of the time."
 
 
 def columns(records: list[Record], width: int | None = None) -> tuple[list[Column], list[str]]:
@@ -55,7 +57,8 @@ def _name_hidden(hidden: list[str], chips: list[str]) -> str:
     """Return the names of hidden columns for one line: `M1` for an estimate, without the shares of that chip."""
     names = {table.estimate_head(chip): name_chip(chip) for chip in chips}
     gone = tuple(f"{name} ANE " for head, name in names.items() if head in hidden)
-    return ", ".join(names.get(head, head) for head in hidden if not head.startswith(gone))
+    last = sorted(hidden, key=lambda head: head == table.CHECK_HEAD)  # the check says least
+    return ", ".join(names.get(head, head) for head in last if not head.startswith(gone))
 
 
 def natural(parts: list[Column], gap: int = 2) -> int:
@@ -63,9 +66,9 @@ def natural(parts: list[Column], gap: int = 2) -> int:
     return sum(part.width() for part in parts) + gap * (len(parts) - 1)
 
 
-def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) -> Group | Text:
-    """Return the table for rich: heads, rows, warnings, the answer. `width` is that of the console that will print it;
-    `runs` is the folder of the runs, as a user would type it.
+def as_table(records: list[Record], width: int | None = None, runs: str = RUNS, answered: bool = True) -> Group | Text:
+    """Return the table for rich: heads, rows, warnings and, if `answered`, the answer. `width` is that of the console that
+    will print it; `runs` is the folder of the runs, as a user would type it.
     """
     if not records:
         return Text("no records")
@@ -82,17 +85,17 @@ def as_table(records: list[Record], width: int | None = None, runs: str = RUNS) 
     above = [Text(line, style="bold" if line.startswith("note:") else "") for line in table.list_head_lines(records)]
     below = Table.grid(padding=(0, 1, 0, 0))
     chips = estimated_chips(*records)
-    first, *others = [line for line in answer(records, runs) if not line.startswith(FETCH)]
-    notes = list_notes(records, runs, [first, *others], (c for c in chips if table.estimate_head(c) not in hidden))
+    said = [line for line in answer(records, runs) if not line.startswith(FETCH)] if answered else []
+    notes = list_notes(records, runs, said)
     for number, line in enumerate(notes, 1):
         below.add_row(Text(f"[{number}]"), Text(line, style="yellow"))
     paired = [Text(line) for line in tips.lines(records)]
-    others = [line for line in others if not any(line in note for note in notes)]
+    others = [line for line in said[1:] if not any(line in note for note in notes)]
     return Group(
         *above, Text(), made,
         *([Text(f"not shown at this width: {_name_hidden(hidden, chips)}")] if hidden else ()),
         *((Text(), *paired) if paired else ()), *((Text(), below) if below.row_count else ()),
-        Text(), Text(first, style="bold"), *map(Text, others),
+        Text(), *(Text(line, style="bold") for line in said[:1]), *map(Text, others),
     )  # fmt: skip
 
 
@@ -101,14 +104,15 @@ def list_commands(records: list[Record], runs: str = RUNS) -> list[str]:
     return [outward.escape_controls(line) for line in answer(records, runs) if line.startswith(FETCH)]
 
 
-def as_text(records: list[Record], width: int = 100, runs: str = RUNS) -> str:
+def as_text(records: list[Record], width: int = 100, runs: str = RUNS, answered: bool = True) -> str:
     """Return the table as plain text of at most `width` columns, without colour: for pipes, logs and tests. Only the
     command that ends it may be longer.
     """
-    return "\n".join([tables.plain(as_table(records, width, runs), width), *list_commands(records, runs)]) + "\n"
+    commands = list_commands(records, runs) if answered else []
+    return "\n".join([tables.plain(as_table(records, width, runs, answered), width), *commands]) + "\n"
 
 
-def as_markdown(records: list[Record], notes: bool = True) -> str:
+def as_markdown(records: list[Record], notes: bool = True, runs: str = RUNS) -> str:
     """Return the table as Markdown; with `notes`, also the lines above and below it."""
     if not records:
         return "no records\n"
@@ -118,8 +122,8 @@ def as_markdown(records: list[Record], notes: bool = True) -> str:
     if not notes:
         return shown
     above = "  \n".join(map(outward.markdown, table.list_head_lines(records)))
-    lines = answer(records)
-    under = list_notes(records, RUNS, lines)
+    lines = answer(records, runs)
+    under = list_notes(records, runs, lines)
     below = "".join(f"{number}. {outward.markdown(line)}\n" for number, line in enumerate(under, 1))
     first, *others = map(outward.markdown, lines)
     answered = "  \n".join([f"**{first}**", *others])
@@ -131,11 +135,21 @@ def as_json(records: list[Record]) -> str:
     return json.dumps([record.to_dict() for record in records], indent=1, allow_nan=False) + "\n"
 
 
-def list_notes(records: list[Record], runs: str, answered: Sequence[str], chips: Iterable[str] = ()) -> list[str]:
-    """Return the warnings, then why cells have no estimate for the chip that they are shipped for, or for `chips`, unless
-    the answer's sentences give that reason.
-    """
-    shipped = {chip for record in records if (chip := shipped_chip(record)) and not answers_by_timing(record)}
-    missing = table.list_not_estimated(records, {*shipped, *chips})
-    given = " ".join(answered)
-    return [*doubts(records, runs), *(line for line in missing if line.partition(": ")[2].rstrip(".") not in given)]
+def list_notes(records: list[Record], runs: str, answered: Sequence[str]) -> list[str]:
+    """Return the warnings, then why cells have no estimate for a chip, unless the answer's sentences give that reason."""
+    given, missing = " ".join(answered), table.list_not_estimated(records)
+    missing = [line for line in missing if line.partition(": ")[2].rstrip(".") not in given]
+    return [*doubts(records, runs), *missing, *([COST_NOTE] if _has_costlier_winner(records) else [])]
+
+
+def _has_costlier_winner(records: list[Record]) -> bool:
+    """Return True if a cell to ship for its latency has a lower share of the cost on the ANE than a cell behind it."""
+    share = ranking.SPEEDS[1]
+    return any(
+        headline(one.first) and any(_figure(cell, share) > _figure(one.first, share) + 0.005 for cell in one.cells)
+        for one in choose(records)
+    )
+
+
+def _figure(record: Record, name: str) -> float:
+    return ranking.get_figure(record, name) or 0.0

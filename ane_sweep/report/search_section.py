@@ -16,7 +16,7 @@ def section(log: SearchLog | None, records: Sequence[Record]) -> Section | None:
     if log is None:
         return None
     summary = log.summary or f"{len(log.trials)} cells timed, {log.how}"
-    text = Para(f"{log.goal}: {summary}; {len(log.never)} not timed.")
+    text = Para(f"{log.goal}: {summary}; {len(log.never)} left out.")
     places = {record.cell_key: n for n, record in enumerate(records)}
     drawn = [made for made in (_front(log, places), _order(log, places)) if made is not None]
     return Section("Search", [text, *([Plots(drawn)] if drawn else []), *_trial_table(log), *_untimed_table(log)])

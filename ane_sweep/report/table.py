@@ -8,7 +8,7 @@ that all rows share are above the table.
 import json
 import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ane_sweep.bridge import metrics
 from ane_sweep.bridge.key import format_value
@@ -33,7 +33,7 @@ from ane_sweep.results.headline import (
 from ane_sweep.terminal import count
 
 _HEADS = {"compute_units": "units"}
-VERDICT = "ran where asked"
+VERDICT, CHECK_HEAD = "ran where asked", "runs here ms"
 _NESTED = ("model_options.", "precision_options.", "limits.")  # follow from the option, or from the stage
 REASON_LIMIT = 60
 
@@ -139,7 +139,7 @@ def further_columns(records: Sequence[Record]) -> list[Column]:
                 head, narrow = f"{name} ANE {word} % (predicted)", f"{name}\nANE\n{word} %"
                 found += some_column(head, texts, narrow, OTHER_CHIPS)
     checks = [measured_text(record).split(" ")[0] if is_check(record) else "-" for record in records]
-    return found + some_column("runs here ms", checks, "runs\nhere ms", CHECK)
+    return found + some_column(CHECK_HEAD, checks, "runs\nhere ms", CHECK)
 
 
 def metric_columns(records: Sequence[Record], specs: Iterable[MetricSpec]) -> list[Column]:
@@ -215,7 +215,8 @@ def _list_kinds(records: list[Record]) -> list[str]:
         hosts = dict.fromkeys(record.host.get("chip") or "this machine" for record in ran)
         places.append((traits(name).measured or f"{name} on this host").replace("{chip}", " and ".join(hosts)))
     if places:
-        words = f"latency: measured, median ± IQR, {_processes_text(asked)}{' or '.join(places)}"
+        name = "latency" if any(map(answers_by_timing, asked)) else "this host ms"
+        words = f"{name}: measured, median ± IQR, {_processes_text(asked)}{' or '.join(places)}"
         without = any(record.realised.get("compute_units") is None for record in asked)
         varied = without and "compute_units" in varying_axes(records)
         lines.append(words + ("; compute_units changes only what runs under Core ML" if varied else ""))
@@ -226,22 +227,23 @@ def _list_kinds(records: list[Record]) -> list[str]:
     return lines
 
 
-def list_not_estimated(records: Sequence[Record], chips: Iterable[str] | None = None) -> list[str]:
-    """Return a sentence for each reason why cells have no estimated latency on these chips or any, with its chips and
-    number of cells.
-    """
-    wanted = None if chips is None else set(chips)
+def list_not_estimated(records: Sequence[Record]) -> list[str]:
+    """Return a sentence for each reason why cells have no estimated latency, with its chips and number of cells."""
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for record in records:
         for entry in record.placed("predicted"):
             reason = (entry.not_estimated or "").removeprefix(f"{entry.chip}: ")
-            if reason and (wanted is None or entry.chip in wanted):
+            if reason:
                 found[reason].append((str(entry.chip), record.cell_key))
     return [
         f"not estimated for {', '.join(dict.fromkeys(name_chip(chip) for chip, _ in pairs))}, "
-        f"{len({cell for _, cell in pairs})} of {count(len(records), 'cell')}: {reason}"
+        f"{_count_of({cell for _, cell in pairs}, records)}: {reason}"
         for reason, pairs in found.items()
     ]
+
+
+def _count_of(cells: Collection[str], records: Sequence[Record]) -> str:
+    return "all cells" if len(cells) == len(records) > 1 else f"{len(cells)} of {count(len(records), 'cell')}"
 
 
 def split_settings(records: Sequence[Record]) -> tuple[dict[str, object], dict[str, object]]:

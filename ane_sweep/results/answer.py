@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +28,12 @@ from ane_sweep.terminal import count
 FETCH = "Its package: "  # a command follows
 LINES = 4  # of models and input lengths; the table has all
 _COST = ranking.SPEEDS[1]
+_DONE = (Status.OK, Status.DEGRADED, Status.FALLBACK)
+_SOUND = (Status.OK, Status.SKIPPED)  # a search skips what it need not time
+_OTHERWISE = re.compile(r", or [^(]*(?= \()")  # of an advice the first way is enough
+_OPS = re.compile(r"\(\d+ ops?: ([^;)]+)")
+_SAVES = re.compile(r"saves about ([\d.e+-]+) of ")
+MORE_ACCURATE_DB = 3.0  # that a reader would take for an equal latency
 
 
 @dataclass(frozen=True)
@@ -58,13 +63,17 @@ def answer(records: Sequence[Record], runs: str = RUNS) -> list[str]:
     choices = choose(records)
     if not choices:
         return _explain_nothing(records, runs)
-    fetch = _fetch(choices[0], runs)
+    command = fetch(choices[0].first, choices[0].axes, runs)
     if len(choices) == 1:
         (one,) = choices
-        lines = [_name_winner(one), _weigh(one), _name_other_chips(one), _name_unweighed(one, records)]
-        return [line for line in [*lines, fetch] if line]
-    lines = [f"{_name_winner(one)} {_weigh(one)}".rstrip() for one in choices[:LINES]]
-    return [*lines, *([f"And {len(choices) - LINES} more."] if len(choices) > LINES else []), fetch]
+        lines = [_name_winner(one), _name_doubt(one), _weigh(one), _name_other_chips(one), _name_change(one)]
+        lines += [_name_unweighed(one, records), _count_failures(records), command]
+        return [line for line in lines if line]
+    lines = [
+        f"{_name_winner(one)} {_name_doubt(one)} {_weigh(one)}".replace("  ", " ").strip() for one in choices[:LINES]
+    ]
+    lines += [f"And {len(choices) - LINES} more."] if len(choices) > LINES else []
+    return [line for line in [*lines, _count_failures(records), command] if line]
 
 
 def choose(records: Sequence[Record]) -> list[Choice]:
@@ -92,14 +101,42 @@ def _name_winner(choice: Choice) -> str:
     record, latency = choice.first, headline(choice.first)
     axes = [axis for axis in choice.axes if axis != "model"]
     name = " ".join(filter(None, [str(record.cell.get("model", "the cell")), _words(record, axes)]))
-    marks = "" if record.status is Status.OK else f" [{record.status}: {textwrap.shorten(record.reason or '', 80)}]"
+    marks = "" if record.status in _SOUND else f" [{record.status}]"
     marks += " [stand-in, no Mac]" if record.host.get("stand_in") else ""
     where = f" on {name_chip(latency.chip)}" if latency and latency.chip else ""
     sentence = f"{'Ship ' if choice.second else ''}{name}{where}{marks}: {_figure(record, latency)}"
     if choice.second is not None:
         sentence += _compare(choice, choice.second)
     why = explain_missing(record)
-    return f"{sentence}." + (f" No latency is estimated: {why.rstrip('.')}." if why else "")
+    # the note below the table has the whole reason
+    return f"{sentence}." + (f" No latency is estimated: {re.split('[:;] ', why)[0].rstrip('.')}." if why else "")
+
+
+def _name_doubt(choice: Choice) -> str:
+    reason = (choice.first.reason or "").rstrip(".")
+    return f"In doubt: {reason}." if reason and choice.first.status not in _SOUND else ""
+
+
+def _name_change(choice: Choice) -> str:
+    """Return the change to the model that saves most of the estimated time; empty if none saves a hundredth of it."""
+    latency = headline(choice.first)
+    entries = (entry for entry in choice.first.placed("predicted") if latency and latency.chip == entry.chip)
+    advice = [text for entry in entries for text in entry.advice or ()]
+    found = [(float(saved[1]), text) for text in advice if (saved := _SAVES.search(text))]
+    saving, text = max(found, default=(0.0, ""), key=lambda one: one[0])
+    if latency is None or saving < 0.01 * latency.ms:
+        return ""
+    if _OPS.search(text) is None:  # it is about the ops of all other advice
+        ops = dict.fromkeys(op[1] for one in advice if (op := _OPS.search(one)))
+        text = text.replace(" (", f" ({', '.join(ops)}; ", 1)
+    return f"To change: {_OTHERWISE.sub('', text)}."
+
+
+def _count_failures(records: Sequence[Record]) -> str:
+    """Return how many cells ended without figures, by status; empty if none did."""
+    failed = Counter(r.status.value for r in records if r.status not in (*_DONE, Status.SKIPPED, Status.REFUSED))
+    words = ", ".join(f"{n} {status.replace('_', ' ')}" for status, n in failed.items())
+    return f"Of {count(len(records), 'cell')}, {words}." if failed else ""
 
 
 def _figure(record: Record, latency: Latency | None) -> str:
@@ -118,14 +155,46 @@ def _compare(choice: Choice, second: Record) -> str:
     """Return how far the first cell is before the second, and how sure that is."""
     mine, its, other = headline(choice.first), headline(second), _words(second, choice.axes, choice.first)
     if mine is None or its is None:
-        return f", {_share(second)} with {other}"
+        same = f", not told apart from {other}" if second in choice.tied else f", {_share(second)} with {other}"
+        return same
+    untested = mine.kind == "measured" and ranking.describe_untested([choice.first, second])
     if second in choice.tied:
+        second, gain = _choose_more_accurate(choice) or (second, "")
+        its, other = headline(second) or its, _words(second, choice.axes, choice.first)
         more = f" and {len(choice.tied) - 1} more" if len(choice.tied) > 1 else ""
-        return f", not told apart from {other} ({_ms(its.ms)}){more}"
+        doubts = [not ranking.is_sound(one) for one in (choice.first, second)]
+        few = f": {_explain_untold(choice.first, second)}" if untested and any(doubts) else ""
+        return f", not told apart from {other} ({_ms(its.ms)}){gain}{more}{few}"
     sure: str = "sure" if mine.kind == "measured" else ranking.how_sure(choice.first, second)
-    if mine.kind == "measured" and ranking.describe_untested([choice.first, second]):
+    if untested:
         sure = "likely (too few processes for a test)"
     return f", {its.ms / mine.ms:.3g} times as fast as {other} ({_ms(its.ms)}): {sure}"
+
+
+def _explain_untold(one: Record, other: Record) -> str:
+    few = min(ranking.count_rounds(one), ranking.count_rounds(other)) or 1
+    both = not ranking.is_sound(one) and not ranking.is_sound(other)
+    words = "1 process is" if few == 1 else f"{few} processes are"
+    return f"{words} too few for a test, and {'both are' if both else 'one is'} in doubt"
+
+
+def _choose_more_accurate(choice: Choice) -> tuple[Record, str] | None:
+    """Return (the most accurate of the tied cells, what it gains) if it is clearly more accurate than the first, else None."""
+    goals = list(ranking.choose_goals(choice.cells, range(len(choice.cells))))[1:]
+    for name in (name for name in goals if name != "package_bytes"):
+        spec = METRICS[name]
+        figures = {n: ranking.get_figure(record, name) for n, record in enumerate([choice.first, *choice.tied])}
+        known = {n: min(value, spec.ceiling) for n, value in figures.items() if value is not None}
+        best = max(known, key=lambda n: spec.better * known[n], default=0)
+        if not best or 0 not in known:
+            continue
+        gain = spec.better * (known[best] - known[0])
+        if name == "psnr_db" and gain >= MORE_ACCURATE_DB:
+            return choice.tied[best - 1], f", which is {gain:.0f} dB more accurate"
+        if spec.score and gain > max(spec.least_change / spec.divisor, spec.least_share * abs(known[0])):
+            text, own = (spec.text(known[n] * spec.divisor) for n in (best, 0))
+            return choice.tied[best - 1], f", whose {spec.short} is {text} against {own}"
+    return None
 
 
 def _weigh(choice: Choice) -> str:
@@ -194,10 +263,9 @@ def _explain_nothing(records: Sequence[Record], runs: str) -> list[str]:
     return [f"No cell to ship: {statuses}.", f"{reason.rstrip('.')}. {next_step}"]
 
 
-def _fetch(choice: Choice, runs: str) -> str:
-    """Return the command that copies the cell's packages out of the cache."""
-    record = choice.first
-    chosen = select_by(flat_cell(record), choice.axes)
+def fetch(record: Record, axes: list[str], runs: str) -> str:
+    """Return the command that copies a cell's packages out of the cache, given the axes that vary in its sweep."""
+    chosen = select_by(flat_cell(record), axes)
     folder = "./" + (re.sub(r"[^\w.-]+", "-", str(record.cell.get("model", ""))).strip("-.") or "cell")
     is_default = Path(runs).resolve() == (outputs_folder(None) / "runs").resolve()
     words = ["get", f"{record.sweep}:{chosen}" if chosen else record.sweep, folder]

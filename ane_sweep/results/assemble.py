@@ -26,6 +26,7 @@ BAD = {
 
 # Of precisions without a gate of their own. In docs/precisions.md rank agreement is 0.79 and less under it, 0.94 and more above.
 FLOOR_DB = 30.0
+_OF_THE_PROGRAM = ("package_bytes", "bits_per_weight")
 Files = Callable[[Path], list[Artifact]]
 
 
@@ -82,6 +83,8 @@ def _fill(
             record.placement += took.placement
             if STAGES[task.stage].artifact and outcome.folder is not None:
                 record.artifacts += files(outcome.folder)
+        elif STAGES[task.stage].leaves == "program":  # what is there is another program, before its compression
+            record.metrics = [metric for metric in record.metrics if metric.name not in _OF_THE_PROGRAM]
     metrics, realised, record.timings = pooled([outcome.result for _, outcome in timings if outcome.done])
     record.metrics += metrics + _agreement(chain, record.host)
     record.realised |= realised

@@ -228,7 +228,8 @@ def are_told_apart(one: Record, other: Record) -> bool:
     published pairs of such a difference were ordered right often enough (placement/ordering.py).
 
     Measured latencies that share one timing do not differ. With too few processes for a test, overlapping interquartile
-    ranges do not differ either (see `describe_untested`). Cells without a latency differ in their share of the cost.
+    ranges do not differ either (see `describe_untested`), nor do
+    cells in doubt. Cells without a latency differ in their share of the cost.
     """
     mine, its = headline(one), headline(other)
     if mine is None or its is None:
@@ -238,10 +239,10 @@ def are_told_apart(one: Record, other: Record) -> bool:
     task = one.realised.get("latency_task")
     if task is not None and task == other.realised.get("latency_task"):
         return False
-    if min(_count_rounds(one), _count_rounds(other)) >= FEWEST:
+    if min(count_rounds(one), count_rounds(other)) >= FEWEST:
         return compare_timings(one.timings, other.timings, paired=one.sweep == other.sweep).verdict != "same"
     (low, high), (least, most) = mine.span, its.span
-    return low > most or least > high
+    return is_sound(one) and is_sound(other) and (low > most or least > high)
 
 
 def how_sure(one: Record, other: Record) -> ordering.Sureness:
@@ -265,14 +266,14 @@ def _main_unit(record: Record) -> str | None:
     return max(("ane", "gpu", "cpu"), key=ops.__getitem__) if ops else None
 
 
-def _count_rounds(record: Record) -> int:
+def count_rounds(record: Record) -> int:
     return len(figures_by_round(record.timings, "median_ms"))
 
 
 def describe_untested(records: Sequence[Record]) -> str:
     """Return a warning if cells were timed in too few processes to test their differences, else an empty text."""
     timed = [records[n] for n in select_ranked(records) if answers_by_timing(records[n])]
-    counts = [_count_rounds(record) or 1 for record in timed]
+    counts = [count_rounds(record) or 1 for record in timed]
     few = [count for count in counts if count < FEWEST]
     which = "differences" if len(few) == len(counts) else f"differences to {len(few)} of {len(counts)} cells"
     return f"{which} are untested: {explain_too_few((min(few), min(few)))}" if few else ""

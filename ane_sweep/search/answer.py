@@ -8,14 +8,15 @@ from pathlib import Path
 import msgspec
 
 from ane_sweep.bridge import disk
-from ane_sweep.bridge.record import Record, Status
+from ane_sweep.bridge.record import Record, Status, varying_axes
 from ane_sweep.results import ranking, search_log
-from ane_sweep.results.answer import answer
+from ane_sweep.results.answer import answer, fetch
 from ane_sweep.results.headline import shipped_chip
 from ane_sweep.search.bought import tabulate_objective
 from ane_sweep.search.goal import ESTIMATE, SHARE, SPEED, Goal, figure
 from ane_sweep.search.order import front
 from ane_sweep.search.search import NOT_WRONG, SETTLED, Search
+from ane_sweep.terminal import format_path
 
 SHOWN = ("psnr_db", "package_mb")  # figures of the best cell besides those of the goal
 
@@ -42,11 +43,14 @@ def _fits(goal: Goal, record: Record) -> bool:
 def answer_text(found: Search, records: list[Record], explain: bool) -> str:
     """Return the answer as text."""
     best = choose_winners(found.goal, records)
-    lines = [*_choose(found, records, best), f"best: {found.goal}", found.summary(len(records))]
+    runs, axes = format_path(found.run.folder.parent), varying_axes(records)
+    said = _choose(found, records, best, runs)
+    lines = [*said, f"best: {found.goal}", found.summary(len(records))]
     if not best:
         lines.append(f"no cell fits: {_obstacles(found) or 'nothing was left to try'}")
     for record in best:
         lines.append(f"  {found.labels[record.cell_key]}: {_figures(found.goal, record)}{_doubt(record)}")
+        lines += [] if said else [f"    {fetch(record, axes, runs)}"]
         if words := found.words(record.cell_key):
             lines.append(f"    by itself: {shlex.join(['ane-sweep', *words])}")
     lines += [f"doubt: {one}" for one in describe_unknown_limits(found.goal, best)]
@@ -57,7 +61,7 @@ def answer_text(found: Search, records: list[Record], explain: bool) -> str:
     return "\n".join(lines)
 
 
-def _choose(found: Search, records: list[Record], best: list[Record]) -> list[str]:
+def _choose(found: Search, records: list[Record], best: list[Record], runs: str) -> list[str]:
     """Return the sentences of the answer of a sweep about the cells that fit, if the goal is what a sweep answers: the
     least headline latency, or what stands for it.
     """
@@ -71,7 +75,7 @@ def _choose(found: Search, records: list[Record], best: list[Record]) -> list[st
     mine = next(({records[n].cell_key for n in work} for work in works if best[0] in [records[n] for n in work]), set())
     weighed = {record.cell_key for record in records if record.cell_key in mine and _fits(found.goal, record)}
     shown = [one if one.cell_key in weighed else replace(one, metrics=[], placement=[]) for one in records]
-    return [" ".join(said[:-1]), said[-1]] if len(said := answer(shown)) > 1 else []
+    return said if len(said := answer(shown, runs)) > 1 else []
 
 
 def _figures(goal: Goal, record: Record) -> str:

@@ -7,7 +7,7 @@ from ane_sweep import tables
 from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.record import Record
 from ane_sweep.search.goal import figure
-from ane_sweep.search.search import NOT_WRONG, Search
+from ane_sweep.search.search import NOT_WRONG, SETTLED, Search
 
 LISTED = 6  # different numbers of a free value; more are shown as STRETCHES of equal width
 STRETCHES = 4
@@ -64,6 +64,7 @@ def _sorted(values: Iterable[object]) -> list[str]:
 
 
 def _rest(found: Search, keys: list[str]) -> str:
-    """Return how many of the cells were not timed, with the most frequent reason; empty text if all were."""
-    reasons = Counter(found.never[key] for key in keys if key in found.never)
-    return f"{reasons.total()} not timed: {reasons.most_common(1)[0][0]}" if reasons else ""
+    """Return how many of the cells were left out, with the most frequent reason; empty text if none was."""
+    reasons = Counter(why for key in keys if (why := found.never.get(key)) and (why != SETTLED or found.times))
+    word = "not timed" if found.times else "left out"
+    return f"{reasons.total()} {word}: {reasons.most_common(1)[0][0]}" if reasons else ""

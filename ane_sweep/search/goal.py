@@ -57,6 +57,13 @@ class Goal:
     def figures(self) -> set[str]:
         return {*self.objectives, *(limit.figure for limit in self.limits)}
 
+    @property
+    def chip(self) -> str | None:
+        """Return the chip that the first objective names, or None."""
+        word, *rest = next(iter(self.objectives)).split(".")
+        named = word in _words_of_chips() or (word in ("estimated", "predicted") and len(rest) > 1)
+        return canonical(rest[0]) if named and rest else None
+
     def of_chips(self, chips: Sequence[str]) -> "Goal":
         """Return the goal with a chip in each figure that needs one. Raises ConfigError if no chip is predicted."""
         return self._renamed(lambda name: _with_chip(name, chips))

@@ -12,7 +12,7 @@ from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.plan import Plan
 from ane_sweep.bridge.record import Record
 from ane_sweep.bridge.settings import RunSettings
-from ane_sweep.engine import TERMINAL, Terminal
+from ane_sweep.engine import Terminal
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner.matrix import Request
 from ane_sweep.planner.settle import plan_for
@@ -25,17 +25,27 @@ from ane_sweep.search.search import Search
 from ane_sweep.store.cache import Store, open_store
 from ane_sweep.store.runs import Run
 
+
+class Searcher(Terminal):
+    """The command line's display of a search, whose answer is the search's own (answer.py)."""
+
+    def records(self, folder: Path, records: list[Record]) -> None:
+        engine.show(folder, records, answered=False)
+
+
+SEARCHER = Searcher()
 _FIRSTS = 100  # cells that are looked at for one that is not refused
 
 
 def best(
-    request: Request, goal: Goal, out: Path, args: list[str], space: Space | None = None, audience: Terminal = TERMINAL
+    request: Request, goal: Goal, out: Path, args: list[str], space: Space | None = None, audience: Terminal = SEARCHER
 ) -> tuple[Search, list[Record]]:
     """Search a matrix or a space of free values and return (the search, the records of all its cells).
 
     request   the cells; for a space its first cell
     """
     made: list[Search] = []
+    request = _for_chip(request, goal)
     chips = request.settings.chips
 
     def searching(plan: Plan, run: Run, settings: RunSettings, store: Store) -> Search:
@@ -58,7 +68,7 @@ def best(
 
     with open_store(out) as store:
         store.sweep_tmp()
-        plan = plan_for(request, store, out) if space is None else _first_plan(space, store, out)
+        plan = plan_for(request, store, out) if space is None else _first_plan(space, goal, store, out)
         wanted = timings.settle_goal(goal, plan, chips)
         if space is not None:
             plan.searched = f"{space}; {wanted}"
@@ -69,6 +79,14 @@ def best(
         if not made:
             found.read(search_log.read(run.folder), records)
         return found, records
+
+
+def _for_chip(request: Request, goal: Goal) -> Request:
+    """Return the request with the chip of the goal first among its chips, so that records and answers are about it."""
+    chips = request.settings.chips
+    named = [chip for chip in chips if chip == goal.chip]
+    chips = [*named, *(chip for chip in chips if chip not in named)]
+    return replace(request, settings=replace(request.settings, chips=chips))
 
 
 def first(space: Space) -> Request:
@@ -98,11 +116,11 @@ def _cells(space: Space, drawings: Iterable[Drawn]) -> Iterator[Request]:
         raise ConfigError(list(problems))
 
 
-def _first_plan(space: Space, store: Store, out: Path) -> Plan:
+def _first_plan(space: Space, goal: Goal, store: Store, out: Path) -> Plan:
     """Return the plan of the first cell that is not refused, or of the last one tried. Raises ConfigError."""
     others = space.all() if space.count() < math.inf else (space.any(random.Random(n)) for n in range(_FIRSTS))
     for request in _cells(space, itertools.chain(space.middles(), others)):
-        plan = plan_for(request, store, out)
+        plan = plan_for(_for_chip(request, goal), store, out)
         if plan.chains:
             break
     return plan

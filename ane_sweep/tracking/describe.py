@@ -26,11 +26,12 @@ from ane_sweep.results import timeline
 from ane_sweep.tracking.figures import cell_metrics, latency_series
 from ane_sweep.tracking.naming import cell_name, key, sweep_name, text
 
-FINISHED = (Status.OK, Status.DEGRADED)  # MLflow draws a green tick for these, and a red cross for any other status
+# MLflow draws a green tick for these, and a red cross for any other status
+FINISHED = (Status.OK, Status.DEGRADED, Status.SKIPPED)
 FAILED = "FAILED"
 HARMLESS = (Status.OK, Status.DEGRADED, Status.REFUSED, Status.SKIPPED)  # to a sweep: it came to its end
 PARAM_LIMIT, TAG_LIMIT = 6000, 8000  # MLflow refuses longer ones
-FORM = 4  # of what is told: a run that was logged in an earlier form is logged again
+FORM = 5  # of what is told: a run that was logged in an earlier form is logged again
 
 
 @dataclass(frozen=True)
@@ -141,8 +142,8 @@ def param_names(cell: Mapping[str, object], axes: list[str]) -> list[str]:
 
 
 def describe_sweep(records: list[Record], axes: list[str], info: Mapping[str, object]) -> RunText:
-    """Return the parent run: varying axes as params with all their values, counts by status, and latency over chunks, a
-    metric per series.
+    """Return the parent run: varying axes as params with all their values, counts by status, and measured latency over
+    chunks, a metric per series.
 
     info: facts of the sweep from run.json (stamp, command, started, finished), or {}.
     """

@@ -70,12 +70,15 @@ def cell_metrics(record: Record) -> list[tuple[str, float, int]]:
 
 
 def latency_series(records: list[Record], axes: list[str]) -> list[tuple[str, float, int]]:
-    """Return the headline latency with step = chunks, a series for each combination of the other varying axes."""
+    """Return the measured headline latency with step = chunks, a series for each combination of the other varying axes.
+
+    MLflow's list shows the last step alone: as a sweep's figure the estimate of the most chunks would mislead.
+    """
     points = []
     for record in records:
         found, chunks = headline(record), record.cell.get("chunks")
         chunks = record.realised.get("chunks") if chunks == "auto" else chunks
-        if found is not None and isinstance(chunks, int):
+        if found is not None and found.kind == "measured" and isinstance(chunks, int):
             series = key(words(record, [axis for axis in axes if axis != "chunks"], {}).replace("=", " "))
-            points.append((f"{headline_key(record)}/{series}"[:KEY_LIMIT], float(found.ms), chunks))
+            points.append((f"{MEASURED_KEY}/{series}"[:KEY_LIMIT], float(found.ms), chunks))
     return points

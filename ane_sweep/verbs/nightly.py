@@ -39,7 +39,8 @@ def nightly(args: list[str]) -> int:
         case ["write", kind, folder]:
             _check(overrides)
             job = files.job(out, given.at, overrides)
-            written, then = files.write(kind, user_path(folder), job), files.NEXT[kind].format(label=files.LABEL)
+            written = files.write(kind, user_path(folder), job)
+            then = files.next_step(kind, user_path(folder))
             text = "\n".join([*map(format_path, written), then])
             return print_result(given.json, text, files=list(map(str, written)), next=then)
     raise ConfigError(

@@ -12,7 +12,7 @@ from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.machine import memory
 from ane_sweep.report import document, drift, page, screen
 from ane_sweep.store import cache, runs
-from ane_sweep.terminal import NOT_ALL_OK, OK
+from ane_sweep.terminal import NOT_ALL_OK, OK, format_path
 
 FILES = {"html": page.as_html, "markdown": page.as_markdown}
 
@@ -45,7 +45,7 @@ def report(args: list[str]) -> int:
     if given.json:
         print(screen.as_json(records))
     elif given.markdown is not None:
-        print(screen.as_markdown(records))
+        print(screen.as_markdown(records, runs=format_path(run.folder.parent)))
     else:
         engine.show(run.folder, records)
     return OK

@@ -15,11 +15,18 @@ class Operation(Protocol):
     name: str
     op_type: str
     outputs: list[Var]
+    blocks: "list[Block]"
+    enclosing_block: "Block"
 
 
-class Function(Protocol):
+class Block(Protocol):
+    """A body of a loop or branch within the op `outer_op`, or of a function (None)."""
+
     operations: list[Operation]
+    outer_op: Operation | None
 
+
+class Function(Block, Protocol):
     def find_ops(self, *, op_type: str) -> list[Operation]: ...
 
 

@@ -124,6 +124,13 @@ def test_the_time_of_a_check_is_never_compared(before, after, expected, code):
     assert "99" not in show.as_markdown(found, "a", "b", headline="", level=0.01, least_percent=3)
 
 
+def test_the_chips_that_both_sides_have_are_compared_whichever_is_the_first():
+    one, two = checked(estimates={"m4": 1.2}), checked(estimates=ESTIMATES)
+    two.placement = [replace(two.placement[0], chip="m1"), *two.placement]
+    for before, after in ((one, two), (two, one)):
+        assert show.verdict(compared([before], [after])) == "no regression in the 1 cell, by the estimates for M4"
+
+
 def test_cells_without_a_latency_are_compared_by_their_share_of_the_cost():
     before, after = checked(), checked((99.0,))
     for one in (before, after):

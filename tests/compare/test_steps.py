@@ -105,7 +105,7 @@ def test_too_few_runs_are_no_calm_history(tmp_path, capsys):
     write_run(tmp_path, "n5", [cell()])
     assert main(["history", f"out={tmp_path}"]) == 0
     said = capsys.readouterr().out
-    assert "1 of 1 cells: the last run does not stand out" in said and "no step" not in said
+    assert "1 of 2 cells: the last run does not stand out" in said and "no step" not in said
     assert "1 of 2 cells could not be tested: 5 runs at most" in said
     assert (
         json.loads((main(["history", "--json", f"out={tmp_path}"]), capsys.readouterr().out)[1])["cells"][1]["tested"]

@@ -81,9 +81,14 @@ def test_a_workflow_is_for_anybodys_repository(tmp_path, monkeypatch):
 
 
 def test_a_workflow_installs_the_checkout_it_lies_in_or_the_git_commit_of_this_install(tmp_path, monkeypatch):
-    monkeypatch.chdir(Path(__file__).parents[2])
-    assert "-e" in files.github(files.job(tmp_path, "03:05", []))[f"{files.LABEL}.yml"]
-    monkeypatch.chdir(tmp_path)
+    """Only in its own .github: the workflow that was written elsewhere from inside the checkout installed it too."""
+    ours, theirs = tmp_path / "ours" / ".github" / "workflows", tmp_path / "ours"
+    ours.mkdir(parents=True)
+    (theirs / "pyproject.toml").write_text('[project]\nname = "ane-sweep"\n')
+    monkeypatch.chdir(theirs)
+    for folder, said, then in ((ours, True, "this repository alone"), (theirs, False, "of any repository")):
+        (path,) = files.write("github", folder, files.job(tmp_path / "out", "03:05", []))
+        assert ("pip install -e" in path.read_text()) == said and then in files.next_step("github", folder)
     source = {"url": "https://jane:s3cret@example.org/a.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}}
     monkeypatch.setattr(
         files.metadata, "distribution", lambda _: SimpleNamespace(read_text=lambda _: json.dumps(source))

@@ -112,6 +112,20 @@ def test_every_function_and_nested_block_in_file_order(tmp_path):
     assert rows[1]["supported"] == ["cpu", "gpu"] and rows[2]["preferred"] == "cpu"
 
 
+def test_a_loop_has_no_estimate_as_nobody_knows_how_often_it_turns(tmp_path):
+    """nn.GRU of 8 and of 2000 steps is one program but for a number."""
+    writer = Writer(x=IMAGE)
+    flag = writer.op("greater", ("bool", ()), x="x", y=writer.const("fp32", (), (0.0,)))
+    writer.op("while_loop", IMAGE, loop_vars=flag)
+    writer.op("relu", IMAGE, block=writer.last.blocks.add(), x="x")
+    found = predicted(writer.save(tmp_path / "m.mlpackage"))
+    assert found.estimate is None and found.summary().confidence == "low"
+    assert found.not_estimated == (
+        "m4: it has a loop or branch (while_loop), and how often the ops in it run is not known"
+    )
+    assert found.estimate_entry()["reason"] == found.not_estimated
+
+
 def test_chunks_are_planned_on_their_own(tmp_path):
     first, second = conv_chain(tmp_path / "chunk_01.mlpackage", 8), conv_chain(tmp_path / "chunk_02.mlpackage", 1)
     found = predicted(first, second)

@@ -18,7 +18,7 @@ MATRICES = (
     ("runtime=reference", "chunks=auto", "copies=2"),
     ("runtime=reference", "cuts=[0.5]"),
     ("runtime=reference", "chunks=2", "chunk_by=time"),
-    ("runtime=coreml", "compiler=coremlc"),
+    ("runtime=coreml", "compiler=coremlc", "rewrite=ane"),
 )
 # Read by bridge/building.py, as a type of its own.
 OPTIONS = "options"

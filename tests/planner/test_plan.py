@@ -172,7 +172,7 @@ def test_effects_of_the_neural_engine_enter_the_keys_of_figures_alone():
     }
     told = [task.params["effects"] for task in made.tasks.values() if task.stage == "score"]
     assert told == [
-        ["accumulator", "products", "operands", "softplus_cliff", "tables"],
+        ["accumulator", "products", "operands", "softplus_cliff", "logsumexp_cliff", "tables"],
         ["tables"],
         ["tables", "flush"],
     ]

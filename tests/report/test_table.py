@@ -76,6 +76,7 @@ def test_the_table_as_text():
         "Ship minilm variant=original chunks=1: 40.6 ms measured (reference runtime on this CPU), 1.03 times\n"
         "as fast as chunks=2 (41.9 ms): likely (too few processes for a test).\n"
         "No cell is better in PSNR 80.2 dB or package 45.3 MB.\n"
+        "Of 4 cells, 1 crashed.\n"
         "Its package: ane-sweep get s1:variant=original,chunks=1 ./minilm\n"
     )
 
@@ -170,10 +171,47 @@ def test_a_sweep_of_three_axes_answers_whole_in_80_columns(width):
     for word in ("minilm", "original", "1", "fp16", "1.2", "98", "80.2", "45.3", "ok"):
         assert word in first.split()
     assert last.endswith("refused [1]") and len(rows_of(text)) == len(AXES3)
-    rest = "M1, bits a weight, bands of latencies\n" if width == 80 else "M1 ANE cost % (predicted)\n"
-    assert f"\nnot shown at this width: runs here ms, {rest}" in text
+    rest = "M1, bits a weight, bands of latencies" if width == 80 else "M1 ANE cost % (predicted)"
+    assert f"\nnot shown at this width: {rest}, runs here ms\n" in text
     ship = "Ship minilm variant=original chunks=1 precision=fp16 on M4: 1.2 ms (estimated; 0.72 to 2.4)"
     assert ship in " ".join(text.split())
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_chip_without_any_estimate_is_named_with_the_reason(width):
+    records = [estimated(chunks=chunks, chips=("m4",)) for chunks in (1, 2)]
+    for record in records:
+        entry = placement("predicted", "m1", Ops(10, 0, 90, 100))
+        record.placement.append(replace(entry, not_estimated="m1: nobody timed it"))
+    note = "not estimated for M1, all cells: nobody timed it"
+    assert note in as_text(records, width) and note in as_markdown(records)
+
+
+def test_shares_of_the_cost_that_speak_against_the_winner_are_explained_once():
+    records = [estimated(ms=1.2, chunks=1, shares=(38, 38)), estimated(ms=2.9, chunks=2, shares=(50, 50))]
+    note = "ANE cost % is a share of Core ML's planner prices, no share of the time."
+    assert as_text(records, 200).count(note) == 1
+    assert note not in as_text([estimated(ms=1.2, chunks=1), estimated(ms=2.9, chunks=2)], 200)
+
+
+def test_a_table_without_the_answer_has_everything_else():
+    records = [estimated(chunks=1), estimated(ms=2.7, chunks=2)]
+    text = as_text(records, 200, answered=False)
+    assert "Ship" not in text and "Its package" not in text and "runs here in" in text
+
+
+def test_a_long_check_is_said_in_seconds():
+    records = [estimated(runs_here=ms, chunks=c) for c, ms in ((1, 8830.0), (2, 12_340.0))]
+    assert doubts(records)[0].startswith("runs here in 8.8 to 12 s on this CPU")
+
+
+def test_one_line_says_which_latency_the_table_has():
+    records = [estimated(chunks=c) for c in (1, 2)]
+    for record in records:
+        record.cell["latency"] = {"repeats": 2}
+    lines = table.list_head_lines(records)
+    assert [line.split(":")[0] for line in lines[-2:]] == ["this host ms", "latency"]
+    assert sum(line.startswith("latency:") for line in lines) == 1
 
 
 def test_the_estimate_is_the_headline_and_the_check_comes_last():

@@ -100,9 +100,34 @@ def test_random_weights_and_warnings_are_marked_in_the_answer():
     assert "with random weights PSNR says nothing" in answer([cell(1.0, chunks=c, weights="random") for c in (1, 2)])[1]
     doubtful = [cell(1.0, chunks=1, status="degraded", reason="PSNR 31 dB is under its gate"), cell(2.0, chunks=2)]
     assert answer(doubtful)[0].startswith("Ship minilm chunks=2 on M4: 2 ms"), "a sound cell is before a doubtful one"
-    assert (
-        "chunks=1 on M4 [degraded: PSNR 31 dB is under its gate]: 1 ms"
-        in answer([doubtful[0], cell(status="failed", chunks=2)])[0]
+    first, doubt, *rest = answer([doubtful[0], cell(status="failed", chunks=2)])
+    assert "chunks=1 on M4 [degraded]: 1 ms" in first and doubt == "In doubt: PSNR 31 dB is under its gate."
+    assert "Of 2 cells, 1 failed." in rest
+
+
+def test_a_cell_that_is_not_told_apart_and_clearly_more_accurate_is_the_runner_up():
+    records = [cell(1.0, chunks=1, psnr=60.0), cell(1.001, chunks=2, psnr=61.0), cell(1.01, chunks=3, psnr=77.0)]
+    assert "not told apart from chunks=3 (1.01 ms), which is 17 dB more accurate and 1 more." in answer(records)[0]
+    assert "not told apart from chunks=2 (1 ms)." in answer(records[:2])[0], "1 dB is no reason"
+
+
+def test_the_change_that_saves_most_is_named_and_none_that_saves_nothing():
+    look = "do the lookup outside, or keep it first (1 op: gather; saves about {} of 1.21 ms)"
+    record = cell(1.21)
+    record.placement[0] = replace(record.placement[0], advice=[look.format(0.13)])
+    assert "To change: do the lookup outside (1 op: gather; saves about 0.13 of 1.21 ms)." in answer([record])
+    every = "change all ops that the ANE refuses (saves about 0.13 of 1.21 ms)"
+    record.placement[0] = replace(record.placement[0], advice=[look.format(0.0048), every])
+    assert "To change: change all ops that the ANE refuses (gather; saves about 0.13 of 1.21 ms)." in answer([record])
+    record.placement[0] = replace(record.placement[0], advice=[look.format(0.0048)])
+    assert not any(line.startswith("To change") for line in answer([record]))
+
+
+def test_equal_shares_are_not_told_apart_and_the_reason_is_its_first_clause():
+    records = [cell(None, chunks=c, why="no figures of this form: a net took 55 ms; who knows") for c in (1, 2)]
+    assert answer(records)[0] == (
+        "Ship minilm chunks=1: 40 % of its cost is predicted on M4's Neural Engine, not told apart from chunks=2. "
+        "No latency is estimated: no figures of this form."
     )
 
 
@@ -152,6 +177,9 @@ def test_a_measured_answer_uses_the_test_of_its_processes():
     assert "not told apart from chunks=2" in same
     few = answer([measured(2.0, chunks=1, rounds=1), measured(3.0, chunks=2, rounds=1)])[0]
     assert few.endswith("likely (too few processes for a test).")
+    busy = [measured(ms, chunks=c, rounds=2, status="degraded", reason="busy") for c, ms in ((1, 2.0), (2, 4.0))]
+    said = "not told apart from chunks=2 (4 ms): 2 processes are too few for a test, and both are in doubt."
+    assert answer(busy)[0].endswith(said) and answer(busy)[1] == "In doubt: busy."
 
 
 def test_a_check_on_this_host_never_chooses_the_cell():

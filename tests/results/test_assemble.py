@@ -6,7 +6,7 @@ from dataclasses import replace
 from ane_sweep.bridge.figures import Artifact, Look, Metric, Timing
 from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.record import StageStatus
-from ane_sweep.bridge.task import Task
+from ane_sweep.bridge.task import Task, TaskResult
 from ane_sweep.results import assemble
 
 
@@ -106,3 +106,29 @@ def test_low_psnr_of_a_precision_without_a_gate_is_a_warning_and_no_status():
     )  # fmt: skip
     said = [doubt for doubt in with_cells([high, low]) if "under 30 dB" in doubt.text]
     assert [(doubt.cells, doubt.doubts_figures) for doubt in said] == [((1,), True)]
+
+
+def test_a_cell_whose_compression_failed_has_no_size():
+    """The size would be that of the program before its compression."""
+    from types import SimpleNamespace
+
+    from ane_sweep.bridge.figures import Metric
+    from ane_sweep.bridge.record import Record, Status
+
+    def sizes(*outcomes):
+        chain = [(task, outcome) for task, outcome in outcomes]
+        plan = SimpleNamespace(
+            tasks={task.key: task for task, _ in chain}, chains={"k": [task.key for task, _ in chain]}, places={}
+        )
+        cell = SimpleNamespace(key="k", precision_settings=SimpleNamespace(min_psnr_db=None), precision="p6")
+        record = Record(sweep="s", cell_key="k", cell={}, status=Status.OK)
+        record.realised |= {"runtime": "reference"}
+        assemble._fill(record, plan, cell, {task.key: outcome for task, outcome in chain}, {}, lambda folder: [])
+        return record.value("package_bytes"), record.value("convert_s")
+
+    result = TaskResult(
+        "convert", "", "ok", metrics=[Metric("package_bytes", 9.0, "bytes"), Metric("convert_s", 1.0, "s")]
+    )
+    converted = ended("convert", None)[0], Outcome(StageStatus.OK, result=result)
+    failed = replace(ended("compress", None)[0], key="c"), Outcome(StageStatus.FAILED, "KeyError")
+    assert sizes(converted) == (9.0, 1.0) and sizes(converted, failed) == (None, 1.0)

@@ -174,6 +174,20 @@ def test_the_cliff_of_softplus(activations):
     assert not found[x > 10.4].any() and (found[(x > 0) & (x < 10.39)] > 0).all()
 
 
+def test_the_cliff_of_logsumexp(mil, tmp_path):
+    """The reporter's probe: 32 channels of one number."""
+    x = np.linspace(6, 9, 64).astype(np.float16).reshape(1, 1, 64).repeat(32, axis=1)
+
+    def body(x):
+        return mil.mb.reduce_log_sum_exp(x=x, axes=[1], keep_dims=True, name="y")
+
+    path = mil.write(tmp_path / "m.mlpackage", {"x": x}, body)
+    found = reference.load(path, numerics="ane").predict({"x": x})["y"][0, 0]
+    plain = reference.load(path).predict({"x": x})["y"][0, 0]
+    assert not found[x[0, 0] > 7.64].any() and (found[x[0, 0] < 7.61] > 0).all()
+    np.testing.assert_allclose(plain, x[0, 0] + np.log(32), rtol=1e-3)
+
+
 def test_gelu_and_narrow_sums(activations):
     path, x = activations
     found = reference.load(path, numerics="ane", effects=["gelu_tanh"]).predict({"x": x})["gelu"]

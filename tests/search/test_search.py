@@ -1,6 +1,7 @@
 """A search on a real plan whose tasks are played: what is dropped, in which order the rest is timed, when it ends."""
 
 import json
+import os
 import re
 
 import constructed
@@ -228,16 +229,37 @@ def test_off_a_mac_the_default_is_the_estimate_and_one_line_answers(played):
     assert timed == [] and str(found.goal) == "smallest estimated_ms.m4 with psnr_db>=40"
     assert not [task for task in found.plan.tasks.values() if task.stage == "latency"], "nor is a timing announced"
     assert {(r.cell["precision"], r.status.value) for r in records} == {("fp16", "ok"), ("p6", "ok"), ("p4", "skipped")}
-    first, package, *rest = answer.answer_text(found, records, explain=False).splitlines()
+    first, gives, package, *rest = answer.answer_text(found, records, explain=False).splitlines()
     assert first.startswith(
         "Ship tiny-gpt2 chunks=1 precision=fp16 on M4: 2 ms (estimated; 1.4 to 2.8), not told apart from precision=p6 (2.5 ms)"
     )
-    assert "PSNR 70.0 dB" in first, first
-    assert "package 40.0 MB against 20.0 with precision=p6" in first and package.startswith(
+    assert "PSNR 70.0 dB" in gives, gives
+    assert "package 40.0 MB against 20.0 with precision=p6" in gives and package.startswith(
         "Its package: ane-sweep get "
     )
     assert "left out: 2 cells: psnr_db breaks its limit" in rest, "p4 is the fastest and breaks the limit"
     assert named(found, records) == [("fp16", 1)]
+
+
+def test_there_is_one_answer_and_its_command_names_the_folder_where_the_run_is(played, tmp_path, capsys, monkeypatch):
+    found, records, _ = played("psnr_db>=40")
+    assert "Ship" not in capsys.readouterr().out, "the table leaves the answer to the search"
+    assert f"out={os.path.relpath(tmp_path)}" in answer.answer_text(found, records, explain=False)
+    monkeypatch.setenv("ANE_SWEEP_OUT", str(tmp_path))
+    assert "out=" not in answer.answer_text(found, records, explain=False)
+
+
+def test_another_goal_has_its_own_answer_and_its_command(played):
+    found, records, _ = played("psnr_db>=40", "minimise=package_mb", "chunks=1")
+    said = answer.answer_text(found, records, explain=True)
+    assert "Ship" not in said and "precision=p6" in said.split("Its package: ")[1].splitlines()[0]
+    assert "not timed" not in said and "was not needed" not in said
+
+
+def test_the_chip_of_the_goal_is_the_chip_of_the_answer(played):
+    found, records, _ = played("chips=[m1,m4]", "minimise=estimated_ms.m4")
+    assert answer.answer_text(found, records, explain=False).startswith("Ship tiny-gpt2 chunks=1 precision=p4 on M4: ")
+    assert found.settings.chips == ["m4", "m1"]
 
 
 def test_the_cell_after_the_first_is_named_where_they_are_not_told_apart(played, monkeypatch):

@@ -393,13 +393,15 @@ def test_random_weights_and_synthetic_inputs_are_a_tag_and_a_sentence_but_no_par
     assert parent.tags["ane_sweep.weights"] == "pretrained, random"
 
 
-@pytest.mark.parametrize("status, ended", [("ok", "FINISHED"), ("degraded", "FINISHED"), ("fallback", "FAILED")])
+@pytest.mark.parametrize(
+    "status, ended", [("ok", "FINISHED"), ("degraded", "FINISHED"), ("skipped", "FINISHED"), ("fallback", "FAILED")]
+)
 def test_a_cell_with_a_warning_is_finished_and_says_its_doubt(status, ended):
     record = make("s", 0, status=status, reason="for a reason")
     text = describe.describe_cell(record, ["chunks"], Path("nowhere"))
     assert text.status == ended and text.tags["ane_sweep.status"] == status
     assert text.tags.get("ane_sweep.doubt") == ("for a reason" if status == "degraded" else None)
-    assert text.name == "minilm chunks=1" + ("" if status == "ok" else " ?")
+    assert text.name == "minilm chunks=1" + ("" if status in ("ok", "skipped") else " ?")
     assert (f"**{status}**: for a reason" in text.tags.get("mlflow.note.content", "")) == (status != "ok")
 
 

@@ -59,6 +59,7 @@ class Axis:
     only       the permitted pairs
     refuses    a function for rules over more than two axes: returns the reason to refuse, or None
     named      whether its value is part of a cell's label; a policy such as latency is not
+    late       whether cells had keys before it came: its default is in none of them
     """
 
     key: Key | None
@@ -70,6 +71,7 @@ class Axis:
     only: tuple[Only, ...] = ()
     refuses: Callable[[Asked], str | None] | None = None
     named: bool = True
+    late: bool = False
 
     def refusal(self, name: str, asked: Asked) -> str | None:
         """Return one sentence that says why the axis's value conflicts with other axes, and how to resolve it; None if it does not."""

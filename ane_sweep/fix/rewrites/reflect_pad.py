@@ -29,8 +29,15 @@ def match(graph: Graph) -> Iterator[Site]:
             and sides
             and 0 <= min(sides) <= max(sides) <= _MOST
             and graph.static(node.read("x"), node.outputs[0])
+            and _fits(graph.shape(node.reads("x")[0]), sides)
         ):
             yield Site(node, facts={"sides": sides})
+
+
+def _fits(shape: tuple[int, ...], sides: list[int]) -> bool:
+    """Return True if each padded axis is longer than its border, as a reflection must be; coremltools lets others pass."""
+    padded = shape[len(shape) - len(sides) // 2 :]
+    return all(size > max(pair) for size, pair in zip(padded, zip(sides[::2], sides[1::2])))
 
 
 def apply(graph: Graph, site: Site) -> None:

@@ -21,7 +21,8 @@ REWRITE = ProgramRewrite(
 def match(graph: Graph) -> Iterator[Site]:
     for node in graph.nodes("split"):
         axis = number(graph, node, "axis")
-        if axis is not None and graph.static(node.read("x"), *node.outputs):
+        is_read = any(graph.users(part) or graph.is_output(part) for part in node.outputs)
+        if axis is not None and is_read and graph.static(node.read("x"), *node.outputs):
             yield Site(node, facts={"axis": int(axis)})
 
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from ane_sweep.worker.compress import settings, streaming
 from ane_sweep.worker.compress.palettes import Group, Palettes
 from ane_sweep.worker.compress.settings import Resolved, Weight
 from ane_sweep.worker.patches import replace_attributes
-from ane_sweep.worker.programs.mlprogram.size import count_float_numbers
+from ane_sweep.worker.programs.mlprogram.size import count_float_numbers, list_ops
 from ane_sweep.worker.pymil import PymilProgram
 
 Keep = Callable[[np.ndarray], np.ndarray]
@@ -103,7 +103,8 @@ class Prune(official.prune_weights):
 
 
 def _index_ops(prog: PymilProgram) -> dict[str, Any]:
-    return {op.name: op for function in prog.functions.values() for op in function.operations}
+    """Return every op by name, those inside loops and branches included, which coremltools compresses as well."""
+    return {op.name: op for op in list_ops(prog)}
 
 
 def _divide_by_scales(weights: list[Weight], prog: PymilProgram, keep: Keep) -> dict[str, np.ndarray]:
@@ -132,7 +133,7 @@ def _multiply_back(scales: dict[str, np.ndarray], prog: PymilProgram) -> None:
         table = ops[name + TABLE]
         (dense,), block = table.outputs, table.enclosing_block
         with block:
-            first = next(op for op in block.operations if op in dense.child_ops)
+            first = next(after for op, after in pairwise(block.operations) if op is table)
             scaled = Builder.constexpr_blockwise_shift_scale(
                 data=dense, scale=scale, before_op=first, name=table.name + "_scaled"
             )

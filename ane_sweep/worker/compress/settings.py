@@ -18,6 +18,7 @@ class Weight:
 
     readers   names and types of the ops that read it
     inputs, outputs   its axes of input and output channels; None if its readers disagree
+    nested    True inside a loop or branch
     """
 
     name: str
@@ -26,6 +27,7 @@ class Weight:
     readers: frozenset[str]
     inputs: int | None
     outputs: int | None
+    nested: bool = False
 
     def matches(self, pattern: str) -> bool:
         return any(fnmatchcase(name, pattern) for name in (self.name, *self.types, *self.readers))
@@ -59,7 +61,8 @@ def list_weights(program: PymilProgram) -> list[Weight]:
             inputs, outputs = _utils.select_input_output_channel_axis(op)
             types = frozenset(reader.op_type for reader in readers)
             names = frozenset(reader.name for reader in readers)
-            found.append(Weight(op.name, value, types, names, inputs, outputs))
+            nested = op.enclosing_block.outer_op is not None
+            found.append(Weight(op.name, value, types, names, inputs, outputs, nested))
     return found
 
 
@@ -105,6 +108,8 @@ def _explain_exclusion(weight: Weight, recipe: recipes.Recipe, least: int) -> st
     for pattern in recipe["skip"]:
         if weight.matches(pattern):
             return f"skip: {pattern}"
+    if weight.nested and recipe["kind"] == "mixed":
+        return "it is inside a loop or branch, where the noise of one weight is not measured"
     if weight.value.size < least:
         return f"{weight.value.size} numbers are fewer than min_elements={least}"
     if weight.inputs is None or weight.outputs is None:

@@ -3,10 +3,10 @@
 import json
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from coremltools.converters.mil.mil import Program
+import numpy as np
+
+from ane_sweep.worker.pymil import Block, Operation, PymilProgram
 
 MLMODEL = Path("Data", "com.apple.CoreML", "model.mlmodel")
 WEIGHTS = Path("Data", "com.apple.CoreML", "weights", "weight.bin")
@@ -23,15 +23,21 @@ def compute_bits_per_weight(program: Path, numbers: int) -> float:
     return 8 * path.stat().st_size / numbers if path.exists() and numbers else 0.0
 
 
-def count_float_numbers(program: "Program") -> int:
+def count_float_numbers(program: PymilProgram) -> int:
     """Count the floating-point numbers in the constants of a coremltools program."""
-    values = [
-        op.outputs[0].val
-        for function in program.functions.values()
-        for op in function.operations
-        if op.op_type == "const"
-    ]
-    return sum(value.size for value in values if getattr(getattr(value, "dtype", None), "kind", "") == "f")
+    values = [op.outputs[0].val for op in list_ops(program) if op.op_type == "const"]
+    return sum(v.size for v in values if isinstance(v, (np.ndarray, np.generic)) and v.dtype.kind == "f")
+
+
+def list_ops(program: PymilProgram) -> list[Operation]:
+    """Return all ops of a coremltools program, those in loops and branches included."""
+    found: list[Operation] = []
+    pending: list[Block] = [*program.functions.values()]
+    while pending:
+        for op in pending.pop().operations:
+            found.append(op)
+            pending += op.blocks
+    return found
 
 
 def make_deterministic(package: Path) -> None:
