@@ -211,7 +211,7 @@ def _reading(records: list[Record]) -> Widget:
     kinds = dict.fromkeys(_explain_bars(records[n]) for work in works for n in work)
     texts = [*filter(None, kinds), "larger circle: larger package", f"dark ring: no sound cell beats it {beaten}"]
     texts += ["dashed: in doubt"] if not all(ranking.is_sound(records[n]) for work in works for n in work) else []
-    rows = f"{len(works)} groups of cells above: scroll for all, click a row for its plot. " if len(works) > 1 else ""
+    rows = "Click a row for its plot. " if len(works) > 1 else ""
     return Widget(
         "reading", [(f"{rows}In the plot, {'; '.join(texts)}.{f' Latencies: {untested}.' if untested else ''}",)]
     )
