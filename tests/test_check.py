@@ -131,7 +131,7 @@ def test_python_and_kept_matrices_turn_timing_off_too(out, tmp_path):
     ("words", "said"),
     [
         (["latency.samples=0"], "latency.samples=0: must be 1 or more; latency=off times nothing"),
-        (["latency=of"], "latency.repeats=of: unknown; choices: a number, auto, off"),
+        (["latency=of"], "latency=of: unknown (did you mean 'off'?); choices: a number, auto, off"),
         (["latency.repeats=-1"], "latency.repeats=-1: must be 0 or more"),
     ],
 )
