@@ -126,7 +126,7 @@ def _join(several: Sequence[str]) -> str:
 
 
 def _span(savings: Sequence[str]) -> str:
-    """Return one saving as it stands, and several as a range."""
+    """Return one saving unchanged, and several as a range."""
     if len(savings) < 2:
         return "".join(savings)
     known = sorted((match[1] if (match := _SAVED.match(text)) else "0" for text in savings), key=float)
