@@ -77,8 +77,9 @@ def check_program(number, folder, met: Counter):
             exact = made
         largest = max(REWRITES[each].bound for each in applied)  # of a place: later ops may enlarge what it leaves
         assert_close(exact, made, max(CLOSE, 10 * largest) if largest else 0.0, (name, applied))
-        _, again, _ = driver.apply_rewrite(one, name, scratch)
-        assert again == [], (name, applied, again)
+        if not REWRITES[name].then:  # with others it may turn back what they turned: the prediction ends that
+            _, again, _ = driver.apply_rewrite(one, name, scratch)
+            assert again == [], (name, applied, again)
     if applied:
         target = folder / f"{number}.out.mlpackage"
         output.write_package(source, one, target)
