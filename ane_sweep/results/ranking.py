@@ -228,7 +228,8 @@ def are_told_apart(one: Record, other: Record) -> bool:
     published pairs of such a difference were ordered right often enough (placement/ordering.py).
 
     Measured latencies that share one timing do not differ. With too few processes for a test, overlapping interquartile
-    ranges do not differ either (see `describe_untested`), nor do cells with warnings. Cells without a latency differ in their share of the cost.
+    ranges do not differ either (see `describe_untested`), nor do cells with warnings. Cells without a
+    latency differ in their share of the cost.
     """
     mine, its = headline(one), headline(other)
     if mine is None or its is None:

@@ -205,6 +205,7 @@ def arrange(room, verb: str, code: int) -> list[str]:
         case ("best", 0 | 1 | 3):
             found = SimpleNamespace(
                 goal=goal.Goal({"psnr_db": 1}, ()),
+                run=SimpleNamespace(folder=room.path / "runs" / "x"),
                 trials=[],
                 never={},
                 labels={},

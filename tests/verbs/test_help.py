@@ -95,7 +95,7 @@ def test_all_keys_begin_with_keys_and_not_with_a_hundred_models(capsys):
     assert main(["help", "keys"]) == OK
     _, *rest = capsys.readouterr().out.splitlines()
     shown = [found[1] for line in rest[:14] if (found := re.match(r"  ([a-z_]+) ", line))]
-    assert shown[:6] == ["model", "variant", "chunks", "precision", "compute_units", "seq_len"]
+    assert shown[:4] == ["model", "variant", "chunks", "rewrite"]
     assert re.search(
         r"`ane-sweep help model` lists all \d\d+ \(default: minilm\)", " ".join(" ".join(rest[:2]).split())
     )

@@ -35,7 +35,7 @@ def match(graph: Graph) -> Iterator[Site]:
         if (
             text(graph, node, "mode", "add") == "update"
             and list(new) == one
-            and slots[int(axis)] <= _MOST
+            and 1 < slots[int(axis)] <= _MOST
             and position is not None
         ):
             yield Site(node, facts={"axis": int(axis) % len(slots), "position": position})
