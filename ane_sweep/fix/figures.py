@@ -49,12 +49,7 @@ def measure_figures(package: Package, chip: Chip) -> Figures:
 
 def _count_bytes(package: Package) -> int:
     """Return the bytes of the program and of the weights that it refers to, each weight once."""
-    held: dict[tuple[str, int], int] = {}
-    for value in weights.program_blob_values(package.spec.mlProgram):
-        key = (value.blobFileValue.fileName, value.blobFileValue.offset)
-        if key not in held:
-            held[key] = package.blobs(key[0]).record(key[1]).size
-    return package.spec.ByteSize() + sum(held.values())
+    return package.spec.ByteSize() + package.measure_blobs(weights.program_blob_values(package.spec.mlProgram))
 
 
 def find_gain(before: Figures, after: Figures) -> tuple[bool, str]:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from ane_sweep.mil import package as packages
 from ane_sweep.mil.package import Package
-from ane_sweep.mil.proto import MIL_pb2, Model_pb2
-from ane_sweep.mil.weights import BlobWriter, program_blob_values
+from ane_sweep.mil.proto import Model_pb2
+from ane_sweep.mil.weights import BlobWriter, blob_key, program_blob_values
 
 
 def copy_package(package: Package) -> Package:
@@ -22,29 +22,14 @@ def write_package(source: Package, fixed: Package, target: Path) -> None:
     Core ML never writes to a package, and neither does this project, so that the link is as good as a copy.
     """
     weights = packages.create(target)
-    held = {_key(value) for value in program_blob_values(source.spec.mlProgram)}
-    needed = {_key(value) for value in program_blob_values(fixed.spec.mlProgram)}
+    held = {blob_key(value) for value in program_blob_values(source.spec.mlProgram)}
+    needed = {blob_key(value) for value in program_blob_values(fixed.spec.mlProgram)}
     if held == needed and {name for name, _ in needed} == {packages.WEIGHTS_NAME}:
         packages.link_or_copy(source.blobs(packages.WEIGHTS_NAME).path, weights)
     else:
-        _stream_weights(fixed, weights)
+        with BlobWriter(weights) as writer:
+            fixed.move_blobs(program_blob_values(fixed.spec.mlProgram), writer, {})
     packages.write(target, fixed.spec)
-
-
-def _key(value: MIL_pb2.Value) -> tuple[str, int]:
-    reference = value.blobFileValue
-    return reference.fileName, reference.offset
-
-
-def _stream_weights(fixed: Package, path: Path) -> None:
-    """Copy every weight that the program refers to, each once, in pieces, and make the program refer to the copies."""
-    moved: dict[tuple[str, int], int] = {}
-    with BlobWriter(path) as writer:
-        for value in program_blob_values(fixed.spec.mlProgram):
-            key = _key(value)
-            if key not in moved:
-                moved[key] = writer.add(fixed.blobs(key[0]), key[1])
-            value.blobFileValue.fileName, value.blobFileValue.offset = packages.WEIGHTS_NAME, moved[key]
 
 
 def put_in_place(made: Path, target: Path) -> None:

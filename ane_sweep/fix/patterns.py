@@ -1,4 +1,4 @@
-"""Parts of patterns that rewrites share: constants of one number, and chains of ops."""
+"""Parts of patterns that rewrites share."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -35,18 +35,6 @@ def text(graph: Graph, node: Node, parameter: str, default: str) -> str | None:
         return default
     value = graph.parameter(node, parameter)
     return value if isinstance(value, str) else None
-
-
-def follow_chain(graph: Graph, node: Node, *types: str) -> list[Node] | None:
-    """Return the ops that follow an op, of these types in this order, if each value between them has one reader only."""
-    found: list[Node] = []
-    for kind in types:
-        user = graph.only_user(node.outputs[0]) if len(node.outputs) == 1 else None
-        if user is None or user.type != kind:
-            return None
-        found.append(user)
-        node = user
-    return found
 
 
 def other_input(node: Node, name: str) -> str | None:

@@ -197,8 +197,7 @@ def prove_region(
     package, opset = graph.program.package, graph.program.opset
     if any(has_effect(proto) for proto in (*region.before, *region.after)):
         raise PackageError("an op of it writes a state")
-    blobs = {(v.blobFileValue.fileName, v.blobFileValue.offset) for proto in region.before for v in blob_values(proto)}
-    if sum(package.blobs(file).record(offset).size for file, offset in blobs) > MOST_LOCAL_BYTES:
+    if package.measure_blobs(value for proto in region.before for value in blob_values(proto)) > MOST_LOCAL_BYTES:
         raise PackageError("its weights are too large to be run here")
     generator, found = np.random.default_rng(_SEED), Proof(0.0, math.inf, math.inf, math.inf, math.inf)
     before, after = [old for old, _ in region.pairs], [new for _, new in region.pairs]
@@ -318,10 +317,7 @@ def prove_whole(
     """
     source, target = (one.spec.mlProgram.functions[function] for one in (before, after))
     blocks = [one.block_specializations[one.opset] for one in (source, target)]
-    blobs = {
-        (v.blobFileValue.fileName, v.blobFileValue.offset) for proto in blocks[0].operations for v in blob_values(proto)
-    }
-    if sum(before.blobs(file).record(offset).size for file, offset in blobs) > MOST_WHOLE_BYTES:
+    if before.measure_blobs(value for proto in blocks[0].operations for value in blob_values(proto)) > MOST_WHOLE_BYTES:
         raise PackageError("too large to be run as a whole")
     known, _ = programs.inputs_at(before, function, {})
     generator, values = np.random.default_rng(_SEED), {}

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ane_sweep.errors import PackageError
 from ane_sweep.mil.element_types import TensorType
 from ane_sweep.mil.graph import Op, Program, check_sizes
-from ane_sweep.mil.weights import blob_values
+from ane_sweep.mil.weights import blob_key, blob_values
 
 BOUNDARY_RANKS = range(1, 6)
 _FP16, _INT8 = ("fp16", 7), ("int8", 10)  # features since specification versions 7 (iOS16) and 10 (iOS26)
@@ -113,7 +113,7 @@ def _is_constant(op: Op, constant: dict[str, Op]) -> bool:
 def _find_weights(op: Op, program: Program, sizes: dict[tuple[str, int], int]) -> frozenset[tuple[str, int]]:
     keys = set()
     for value in blob_values(op.proto):
-        key = (value.blobFileValue.fileName, value.blobFileValue.offset)
+        key = blob_key(value)
         if key not in sizes:
             sizes[key] = program.package.blobs(key[0]).record(key[1]).size
         keys.add(key)

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,8 +19,8 @@ from google.protobuf.message import DecodeError
 
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import compiled, untrusted
-from ane_sweep.mil.proto import Model_pb2
-from ane_sweep.mil.weights import BlobFile, refuse_pointer
+from ane_sweep.mil.proto import MIL_pb2, Model_pb2
+from ane_sweep.mil.weights import BlobFile, BlobKey, BlobWriter, blob_key, refuse_pointer
 
 WEIGHTS_NAME = "@model_path/weights/weight.bin"  # how a program refers to its weight file
 MOST_SPEC_BYTES = (1 << 31) - 1  # of one protobuf message
@@ -45,6 +46,22 @@ class Package:
     def add_blobs(self, file_name: str, path: Path) -> None:
         """Let `file_name` stand for a weight file outside the package: a new weight, until the package is written."""
         self._blobs[file_name] = BlobFile(path)
+
+    def measure_blobs(self, values: Iterable[MIL_pb2.Value]) -> int:
+        """Return the bytes of the weights that values refer to, each weight once."""
+        keys = {blob_key(value) for value in values}
+        return sum(self.blobs(name).record(offset).size for name, offset in keys)
+
+    def move_blobs(self, values: Iterable[MIL_pb2.Value], writer: BlobWriter, moved: dict[BlobKey, int]) -> None:
+        """Copy the weights that values refer to, each once, in pieces, and make the values refer to the copies.
+
+        moved   the copies that the writer holds so far, which grow
+        """
+        for value in values:
+            key = blob_key(value)
+            if key not in moved:
+                moved[key] = writer.add(self.blobs(key[0]), key[1])
+            value.blobFileValue.fileName, value.blobFileValue.offset = WEIGHTS_NAME, moved[key]
 
     def has(self, file_name: str) -> bool:
         """Return True if a weight file exists where the program refers to it."""

@@ -42,6 +42,9 @@ _NAMES = (
 DTYPES = {code: (name, int(re.findall(r"\d+", name)[0])) for code, name in enumerate(_NAMES, 1)}
 
 
+BlobKey = tuple[str, int]
+
+
 def refuse_pointer(path: Path, size: int) -> None:
     """Raise PackageError if a file is only a git-lfs pointer (git-lfs.com, specification v1)."""
     if size > _MOST_POINTER_BYTES:
@@ -210,6 +213,11 @@ def blob_values(proto: MIL_pb2.Operation) -> Iterator[MIL_pb2.Value]:
     for block in proto.blocks:
         for inner in block.operations:
             yield from blob_values(inner)
+
+
+def blob_key(value: MIL_pb2.Value) -> BlobKey:
+    """Return the weight file and the offset in it of a value's data."""
+    return value.blobFileValue.fileName, value.blobFileValue.offset
 
 
 def program_blob_values(program: MIL_pb2.Program) -> Iterator[MIL_pb2.Value]:

@@ -11,7 +11,7 @@ from ane_sweep.mil import chain, line, package
 from ane_sweep.mil.element_types import DTYPE_NAMES, DTYPE_NUMBERS, FEATURES, string_value
 from ane_sweep.mil.graph import Op, Program
 from ane_sweep.mil.proto import MIL_pb2, Model_pb2
-from ane_sweep.mil.weights import BlobWriter, blob_values
+from ane_sweep.mil.weights import BlobKey, BlobWriter, blob_values
 
 if TYPE_CHECKING:  # this type stands in proto.pyi alone
     from ane_sweep.mil.proto import Messages
@@ -36,7 +36,7 @@ def write(parts: dict[str, tuple[Program, Chunk]], target: Path) -> None:
     programs = [program for program, _ in parts.values()]
     source = programs[0].spec
     spec = _empty_spec(source)
-    moved: dict[tuple[str, int], int] = {}
+    moved: dict[BlobKey, int] = {}
     with BlobWriter(package.create(target)) as weights:
         for name, (program, piece) in parts.items():
             described: chain.Description = spec.description
@@ -45,7 +45,9 @@ def write(parts: dict[str, tuple[Program, Chunk]], target: Path) -> None:
             _describe(program, piece, chain.function_description(source, name), described)
             key = chain.outputs_key(name if len(parts) > 1 else "")
             spec.description.metadata.userDefined[key] = ",".join(program.outputs)
-            _move_weights(program, _add_function(spec, name, program, piece), weights, moved)
+            block = _add_function(spec, name, program, piece)
+            values = (value for proto in block.operations for value in blob_values(proto))
+            program.package.move_blobs(values, weights, moved)
     package.write(target, spec)
 
 
@@ -174,17 +176,3 @@ def _add_cast(
     output = cast.outputs.add(name=made)
     output.type.CopyFrom(like)
     output.type.tensorType.dataType = DTYPE_NUMBERS[dtype]
-
-
-def _move_weights(
-    program: Program, block: MIL_pb2.Block, writer: BlobWriter, moved: dict[tuple[str, int], int]
-) -> None:
-    """Copy the weights that a block refers to, each once, and make the block refer to the copies."""
-    for proto in block.operations:
-        for value in blob_values(proto):
-            reference = value.blobFileValue
-            key = (reference.fileName, reference.offset)
-            if key not in moved:
-                moved[key] = writer.add(program.package.blobs(key[0]), key[1])
-            reference.fileName = package.WEIGHTS_NAME
-            reference.offset = moved[key]

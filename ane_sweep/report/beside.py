@@ -7,7 +7,7 @@ from ane_sweep.report.blocks import Grid, Para, Section, figure_text
 from ane_sweep.report.table import list_row_labels
 from ane_sweep.report.views import Cells
 from ane_sweep.results import published
-from ane_sweep.results.headline import estimate, measured_ms
+from ane_sweep.results.headline import estimate, measured_ms, shipped_placement
 
 HEADS = (
     "published by", "on", "ours", "ms published", "ms estimated", "ms measured", "load ms published", "load ms measured",
@@ -128,7 +128,7 @@ def _counts(row: published.Row, record: Record) -> tuple[str, str]:
         return "", ""
     split = ", ".join(f"{published.figure_text(ops)} {unit.upper()}" for unit, ops in units.items())
     text = published.figure_text(theirs) + (f" ({split})" if split else "")
-    entry = next(iter(record.placed("predicted")), None)
+    entry = shipped_placement(record)
     if entry is None:
         return text, ""
     part = row["chunk_index"]

@@ -175,7 +175,7 @@ def estimate_text(record: Record, chip: str) -> str:
     if known is None:
         entries = [entry for entry in record.placed("predicted") if entry.chip == chip]
         return "not estimated" if any(entry.not_estimated for entry in entries) else "-"
-    at, low, high = known
+    at, low, high = known.ms, known.low, known.high
     return f"{at:.3g}" + (f" ({low:.2g} to {high:.2g})" if low is not None and high is not None else "")
 
 

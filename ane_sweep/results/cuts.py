@@ -12,14 +12,14 @@ from ane_sweep.bridge.axes.cut import Cut
 from ane_sweep.bridge.record import Record
 from ane_sweep.placement import chips, sizes
 from ane_sweep.placement.types import Placement
-from ane_sweep.results.headline import Latency, headline
+from ane_sweep.results.headline import Latency, headline, shipped_placement
 
 _CUT = {"chunks", *(field.name for field in fields(Cut))} - {"pieces"}  # pieces are a part of the model
 
 
 def explain_cuts(records: Sequence[Record]) -> list[str | None]:
     """Return the sentence of `explain_cut` for each cell, beside the cell with the same request in one piece."""
-    uncut = {_name_request(one): one for one in records if _count(one) == 1 and _placement(one)}
+    uncut = {_name_request(one): one for one in records if _count(one) == 1 and shipped_placement(one)}
     return [explain_cut(record, uncut.get(_name_request(record))) for record in records]
 
 
@@ -31,20 +31,16 @@ def _count(record: Record) -> int:
     return int(record.realised.get("chunks") or 0)
 
 
-def _placement(record: Record) -> Placement | None:
-    return next(iter(record.placed("predicted")), None)
-
-
 def explain_cut(record: Record, uncut: Record | None) -> str | None:
     """Return what a cell's cut costs and gains on the chip that the user ships for, or None for a cell in one piece or
     without a prediction.
 
     uncut  the cell with the same request in one piece, if there is one
     """
-    entry, count = _placement(record), _count(record)
+    entry, count = shipped_placement(record), _count(record)
     if entry is None or entry.chip is None or count < 2:
         return None
-    gains, others = _list_gains(record, entry, _placement(uncut) if uncut else None)
+    gains, others = _list_gains(record, entry, shipped_placement(uncut) if uncut else None)
     mine, its = headline(record), uncut and headline(uncut)
     cost = _cost(entry, mine, count)
     if mine and its and (mine.kind, mine.chip) == (its.kind, its.chip):

@@ -38,21 +38,12 @@ class Latency(NamedTuple):
         return (self.ms - half if self.low is None else self.low), (self.ms + half if self.high is None else self.high)
 
 
-class Estimate(NamedTuple):
-    """An estimated latency in ms. Either end of its band may be unknown."""
-
-    ms: float
-    low: float | None
-    high: float | None
-
-
 def headline(record: Record) -> Latency | None:
     """Return the headline latency of a cell, or None if it has none (see `explain_missing`)."""
     if answers_by_timing(record):
         return Latency(measured_ms(record) or 0.0, record.value("latency_iqr_ms"))
     chip = shipped_chip(record)
-    known = estimate(record, chip) if chip else None
-    return (chip and known and Latency(known.ms, None, "estimated", chip, known.low, known.high)) or None
+    return estimate(record, chip) if chip else None
 
 
 def headline_ms(record: Record) -> float | None:
@@ -65,13 +56,14 @@ def explain_missing(record: Record) -> str | None:
     """Return why a cell has no headline latency, or None if it has one or if no reason is recorded."""
     if headline(record) is not None:
         return None
-    entry = _shipped_placement(record)
+    entry = shipped_placement(record)
     return entry.not_estimated.removeprefix(f"{entry.chip}: ") if entry and entry.not_estimated else None
 
 
 def answers_by_timing(record: Record) -> bool:
     """Return True if the cell's timing is its headline: Core ML ran it, or the user asked for its runtime by name."""
-    return is_timed(record) and (_ran_on_coreml(record) or record.cell.get("runtime", "auto") != "auto")
+    on_coreml = traits(record.realised.get("runtime")).coreml
+    return is_timed(record) and (on_coreml or record.cell.get("runtime", "auto") != "auto")
 
 
 def is_check(record: Record) -> bool:
@@ -83,7 +75,7 @@ def is_check(record: Record) -> bool:
 
 def shipped_chip(record: Record) -> str | None:
     """Return the chip that the user ships for, which is the first of `chips`, or None if nothing was predicted."""
-    entry = _shipped_placement(record)
+    entry = shipped_placement(record)
     return entry.chip if entry else None
 
 
@@ -92,13 +84,9 @@ def name_chip(chip: str) -> str:
     return chip.replace("_", " ").title()
 
 
-def _shipped_placement(record: Record) -> Placement | None:
+def shipped_placement(record: Record) -> Placement | None:
+    """Return the prediction for the chip that the user ships for, or None if nothing was predicted."""
     return next(iter(record.placed("predicted")), None)
-
-
-def _ran_on_coreml(record: Record) -> bool:
-    runtime = record.realised.get("runtime")
-    return runtime is not None and traits(runtime).coreml
 
 
 def measured_ms(record: Record) -> float | None:
@@ -121,10 +109,10 @@ def spread(record: Record) -> tuple[float, float]:
     return max(0.0, min(low, latency.ms)), max(high, latency.ms)
 
 
-def estimate(record: Record, chip: str) -> Estimate | None:
-    """Return the estimated latency on a chip, or None."""
+def estimate(record: Record, chip: str) -> Latency | None:
+    """Return the estimated latency on a chip with its band, or None."""
     at, low, high = (record.value(f"latency{end}_ms", "estimated", chip) for end in ("", "_low", "_high"))
-    return None if at is None else Estimate(at, low, high)
+    return None if at is None else Latency(at, None, "estimated", chip, low, high)
 
 
 def estimated_chips(*records: Record) -> list[str]:

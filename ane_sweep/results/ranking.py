@@ -20,7 +20,14 @@ from ane_sweep.bridge.record import Record, Status
 from ane_sweep.placement import ordering
 from ane_sweep.results import search_log
 from ane_sweep.results.difference import compare_timings, explain_too_few, figures_by_round
-from ane_sweep.results.headline import HEADLINE, answers_by_timing, headline, headline_ms, shipped_chip
+from ane_sweep.results.headline import (
+    HEADLINE,
+    answers_by_timing,
+    headline,
+    headline_ms,
+    shipped_chip,
+    shipped_placement,
+)
 from ane_sweep.stats.student import FEWEST
 
 SPEEDS = (HEADLINE, next(iter(RANKED_UNTIMED)))  # the goals that stand for speed, one of which a work has
@@ -262,8 +269,8 @@ def how_sure(one: Record, other: Record) -> ordering.Sureness:
 
 def _main_unit(record: Record) -> str | None:
     """Return the unit that is predicted to run most of the ops on the chip that the user ships for."""
-    ops = next((vars(entry.ops) for entry in record.placed("predicted")), None)
-    return max(("ane", "gpu", "cpu"), key=ops.__getitem__) if ops else None
+    entry = shipped_placement(record)
+    return max(("ane", "gpu", "cpu"), key=vars(entry.ops).__getitem__) if entry else None
 
 
 def count_rounds(record: Record) -> int:

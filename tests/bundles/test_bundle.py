@@ -182,7 +182,7 @@ def test_no_name_of_a_fleet_travels(tmp_path):
     of_a_fleet(folder)
     bundle.export(folder, tmp_path / "fleet.zip", out)
     text = contents(tmp_path / "fleet.zip")
-    for name in (*WORKERS, "lovelace", "hub.", "8786", "10.1.2.3", "192.168", "41873", "lab-of", "mlflow."):
+    for name in (*WORKERS, "lovelace", "hub.local", ":8786", "10.1.2.3", "192.168.7", ":41873", "lab-of", "mlflow."):
         assert name not in text, name
     (line, *_) = text[text.index('{"schema": 1, "sweep"') :].splitlines()
     record, info = json.loads(line), text[text.rindex('{\n "stamp"') :]
