@@ -161,7 +161,7 @@ def _compare(choice: Choice, second: Record) -> str:
     if second in choice.tied:
         second, gain = _choose_more_accurate(choice) or (second, "")
         its, other = headline(second) or its, _words(second, choice.axes, choice.first)
-        more = f" and {len(choice.tied) - 1} more" if len(choice.tied) > 1 else ""
+        more = f", nor from {len(choice.tied) - 1} more" if len(choice.tied) > 1 else ""
         doubts = [not ranking.is_sound(one) for one in (choice.first, second)]
         few = f": {_explain_untold(choice.first, second)}" if untested and any(doubts) else ""
         return f", not told apart from {other} ({_ms(its.ms)}){gain}{more}{few}"
