@@ -71,7 +71,7 @@ def _holds(part: str, known: dict[str, float]) -> bool:
 
 FACTS = (
     "rank", "batch", "rows", "width", "channels", "half", "output", "computed_y", "kernel", "square", "stride", "padding",
-    "uneven", "custom", "sized",
+    "uneven", "sized", "cropped",
 )  # fmt: skip
 
 
@@ -95,9 +95,12 @@ def list_facts(site: Site, outputs: Collection[str]) -> dict[str, float]:
     found["square"] = len(set(kernel)) <= 1
     found["stride"] = max(strides, default=1)
     is_custom = site.value("pad_type", "valid") == "custom"
-    found["custom"], found["padding"] = is_custom, sum(pad) if is_custom else 0
+    found["padding"] = sum(pad) if is_custom else 0
     found["uneven"] = is_custom and any(one != other for one, other in zip(pad[::2], pad[1::2]))
     found["sized"] = site.tensor("output_shape") is not None
+    strides = strides or (1,) * len(kernel)
+    sizes = [((size or 1) - 1) * step + (edge or 1) for size, step, edge in zip(x.shape[2:], strides, kernel)]
+    found["cropped"] = not is_custom and any(one < size for one, size in zip(_numbers(site, "output_shape")[2:], sizes))
     return {name: float(value) for name, value in found.items() if value is not None}
 
 

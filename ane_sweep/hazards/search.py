@@ -51,8 +51,8 @@ def search_function(scene: Scene, on_ane: Collection[str], whose: str = "") -> I
 
 
 def _mark_off_ane(place: Place, on_ane: Collection[str]) -> Place:
-    """Return a place as a note if its op is predicted off the Neural Engine."""
-    if not place.name or place.name in on_ane:
+    """Return a place as a note if its op, or each op of the program, is predicted off the Neural Engine."""
+    if place.name in on_ane or (not place.name and on_ane):
         return place
     return replace(place, level="note", fact="; ".join(filter(None, (place.fact, _OFF))))
 

@@ -21,7 +21,8 @@ def add_options(parser: Parser) -> None:
     """Add the options for rules that run the program."""
     parser.add("--numbers", "run the program, and warn of values that fp16 loses (needs the worker's packages)")
     parser.add(
-        "--effects ane|NAME,...", "run it with the Neural Engine's known roundings; name the op that parts from fp32"
+        "--effects NAME,...",
+        "run it with effects of the Neural Engine (ane: the known ones); name the op that parts from fp32",
     )
     parser.add("--input [NAME=]FILE", "for --numbers and --effects: as for `run`", default=[], action="append")
     parser.add("--random SEED", "for --numbers and --effects: random values for other inputs", make_integer_reader(0))

@@ -19,9 +19,9 @@ MANY = 8  # enumerated shapes
 
 
 def find(scene: Scene) -> Iterator[Place]:
+    if ranged := [one.name for one in scene.program.flexible if one.kind == "range"]:
+        yield Place("", "", f"a range of shapes for {', '.join(ranged)}")
     for one in scene.program.flexible:
-        if one.kind == "range":
-            yield Place("", "", f"input {one.name} takes a range of shapes")
-        elif len(one.shapes) > 1:
+        if len(one.shapes) > 1:
             place = Place("", "", f"input {one.name} takes {len(one.shapes)} shapes")
             yield place if len(one.shapes) > MANY else replace(place, level="note")

@@ -18,6 +18,14 @@ RULE = HazardRule(
 )
 _SENSITIVE = ("log", "rsqrt", "inverse", "real_div")
 _LARGE_SHARE = 0.5
+_TAILS = (
+    "softmax",
+    "sigmoid",
+    "exp",
+    "silu",
+    "gelu",
+    "scaled_dot_product_attention",
+)  # most of their numbers may well be 0
 
 
 def find(scene: Scene) -> Iterator[Place]:
@@ -33,8 +41,8 @@ def find(scene: Scene) -> Iterator[Place]:
 
 
 def _counts(graph: Graph, fault: RangeFault) -> bool:
-    """Return False for numbers that vanish without harm: few of them, and no logarithm or division reads them."""
-    if fault.kind != "vanished" or fault.share >= _LARGE_SHARE:
+    """Return False for numbers that vanish without harm: few of them, or tails, and no logarithm or division reads them."""
+    if fault.kind != "vanished" or (fault.share >= _LARGE_SHARE and fault.type not in _TAILS):
         return True
     return any(
         user.type in _SENSITIVE and (user.type != "real_div" or user.read("y") == fault.name)

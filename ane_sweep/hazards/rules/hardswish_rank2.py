@@ -8,7 +8,8 @@ from ane_sweep.hazards.rule import HazardRule, Place, Scene, place_node
 RULE = HazardRule(
     order=42,
     kind="numerics",
-    condition="linear or matmul with a result of rank 2, then x * sigmoid_hard(x) or x * relu6(x + 3)",
+    condition="linear or matmul with a result of rank 2, then x * sigmoid_hard(x) or x * relu6(x + 3); coremltools 9 writes "
+    "thresholded_relu before it",
     effect="errors of 0.2 where 0.003 is usual (MobileNetV3's classifier)",
     source="coreai-torch#51; coremltools#2625 (M4: 0.19 to 0.26)",
     confidence="medium",
@@ -27,7 +28,8 @@ def find(scene: Scene) -> Iterator[Place]:
         kind = graph.kind(made)
         if kind is None or kind.dtype != "fp16" or len(kind.shape) != 2:
             continue
-        if any(_is_hardswish(graph, made, user) for user in graph.users(made)):
+        after = [user.outputs[0] for user in graph.users(made) if user.type == "thresholded_relu"]
+        if any(_is_hardswish(graph, x, user) for x in (made, *after) for user in graph.users(x)):
             yield place_node(node)
 
 

@@ -1,6 +1,7 @@
 """Find RMSNorm, and other norms in single ops, that square numbers which may exceed 256."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ane_sweep.fix.graph import Graph, Node
 from ane_sweep.hazards.bounds import largest
@@ -22,8 +23,12 @@ _BACK = 4  # ops from the norm's last one to the square
 def find(scene: Scene) -> Iterator[Place]:
     for place in find_rewrite_places(scene, "rms_norm_scaled", "rms_norm_as_layer_norm"):
         square = _find_square(scene.graph, scene.graph.maker(place.name))
-        if square is None or largest(scene.graph, square.read("x")) > LIMIT:
-            yield place
+        x = square.read("x") if square is not None else None
+        if x is not None and largest(scene.graph, x) <= LIMIT:
+            continue
+        centre = scene.graph.maker(x)
+        is_centred = centre is not None and centre.type == "sub"
+        yield replace(place, level="note", fact="a norm of x - mean(x) in single ops") if is_centred else place
 
 
 def _find_square(graph: Graph, node: Node | None) -> Node | None:
