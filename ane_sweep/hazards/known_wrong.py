@@ -70,7 +70,7 @@ def _holds(part: str, known: dict[str, float]) -> bool:
 
 
 FACTS = (
-    "rank", "batch", "rows", "width", "channels", "half", "output", "computed_y", "kernel", "square", "stride", "padding",
+    "rank", "batch", "rows", "width", "channels", "half", "output", "computed_y", "kernel", "square", "narrowest", "stride", "padding",
     "uneven", "sized", "cropped",
 )  # fmt: skip
 
@@ -92,7 +92,7 @@ def list_facts(site: Site, outputs: Collection[str]) -> dict[str, float]:
     kernel = tuple(weight.shape[2:]) if weight is not None else _numbers(site, "kernel_sizes")
     strides, pad = _numbers(site, "strides"), _numbers(site, "pad")
     found["kernel"] = max((size or 0 for size in kernel), default=None)
-    found["square"] = len(set(kernel)) <= 1
+    found["square"], found["narrowest"] = len(set(kernel)) <= 1, min((size or 0 for size in kernel), default=None)
     found["stride"] = max(strides, default=1)
     is_custom = site.value("pad_type", "valid") == "custom"
     found["padding"] = sum(pad) if is_custom else 0

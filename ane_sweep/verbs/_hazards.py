@@ -49,6 +49,8 @@ def find(verdict: Verdict, trial: Trial | None) -> list[Finding]:
     if trial is None:
         return search(verdict.prediction)
     with running.within_memory():
+        if "effects" in trial.runs and not verdict.prediction.is_ranged:
+            running.say_if_slow(verdict.path, trial.effects, "--effects")
         return search(verdict.prediction, trial)
 
 

@@ -50,7 +50,7 @@ def test_a_kernel_that_is_not_square(tmp_path):
 
     assert ["2515" in text for text in texts((3, 2), 2, 1)] == [True]
     assert not texts((3, 3), 2, 1) and not texts((3, 2), 1, 1) and not texts((3, 2), 2, 0)
-    assert not texts((3, 2), 2, 1, channels=1)
+    assert not texts((3, 2), 2, 1, channels=1) and not texts((1, 3), 2, 1)
 
 
 def test_a_batch_of_ten_counts_where_the_gpu_may_be_used(tmp_path):

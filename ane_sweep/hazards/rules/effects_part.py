@@ -30,9 +30,8 @@ def find(scene: Scene) -> Iterator[Place]:
     first = next((value for value in seen if _is_apart(value)), None)
     if first is None:
         fact = f"the Neural Engine's roundings and fp32 do not part {fed}"
-        yield Place(
-            "", "", fact, f"the worst output has {_worst_output(seen, scene.graph.outputs):.0f} dB", level="note"
-        )
+        effect = f"the worst output has {_worst_output(seen, scene.graph.outputs):.0f} dB"
+        yield Place("", "", fact, effect, do="try your own inputs with --input", level="note")
         return
     half = measure_drift(load_model(scene), exact, inputs)
     plain = next((value.drift for value in half if value.name == first.name), None)
@@ -44,12 +43,14 @@ def _is_apart(value: ObservedValue) -> bool:
 
 
 def _describe(first: ObservedValue, plain: float | None, seen: Sequence[ObservedValue], outputs: set[str]) -> str:
-    own = "" if first.own is None else f", {_share(first.own)} by this op itself"
+    before = [value for value in seen[: seen.index(first) + 1] if value.own is not None]
+    most = max(before, key=lambda value: value.own or 0.0, default=first)
+    own = "this op itself" if most is first else f"{most.name} ({most.type}) before it"
     cause = (
         "fp16 alone does as well" if plain is not None and not plain < PART else f"fp16 alone is {_share(plain)} off"
     )
     return (
-        f"parts from fp32 here: {_share(first.drift)} of its peak{own}; {cause}; "
+        f"parts from fp32 here: {_share(first.drift)} of its peak; {own} loses {_share(most.own)}, the most; {cause}; "
         f"the worst output has {_worst_output(seen, outputs):.0f} dB"
     )
 

@@ -29,6 +29,8 @@ _END = ("softmax", "scaled_dot_product_attention")
 
 def find(scene: Scene) -> Iterator[Place]:
     for node in scene.graph.nodes("const"):
+        if not any(user.type in _ON_THE_WAY for user in scene.graph.users(node.outputs[0])):
+            continue
         kind = scene.graph.kind(node.outputs[0])
         if kind is None or kind.dtype not in _LOWEST or kind.count > _MOST_ELEMENTS:
             continue

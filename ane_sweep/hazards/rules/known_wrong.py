@@ -23,7 +23,8 @@ def find(scene: Scene) -> Iterator[Place]:
             continue
         effect, source = describe(row)
         for site in scene.sites:
-            if row.op in ("*", site.type) and matches(row, site, outputs):
+            is_meant = site.type == row.op or (row.op == "*" and site.name in outputs)
+            if is_meant and matches(row, site, outputs):
                 yield Place(
                     site.name, site.type, row.condition, effect, source, level=row.level, only_ane=row.unit == "ane"
                 )

@@ -21,6 +21,8 @@ _BACK = 4  # ops from the norm's last one to the square
 
 
 def find(scene: Scene) -> Iterator[Place]:
+    if not scene.graph.nodes("rsqrt", "sqrt", "pow"):
+        return
     for place in find_rewrite_places(scene, "rms_norm_scaled", "rms_norm_as_layer_norm"):
         square = _find_square(scene.graph, scene.graph.maker(place.name))
         x = square.read("x") if square is not None else None
