@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
+from ane_sweep.errors import PackageError
 from ane_sweep.fix.graph import Graph
 from ane_sweep.hazards.rule import RULES, HazardRule, Place, Scene, Trial, load
 from ane_sweep.mil import graph as mil
@@ -44,10 +45,20 @@ def search_function(scene: Scene, on_ane: Collection[str], whose: str = "") -> I
     for name, rule in RULES.items():
         if (rule.runs and rule.runs not in runs) or (rule.only_ane and not may_be_ane):
             continue
-        places = list(load(name).find(scene))
+        places = _find_places(name, scene)
         places = [_mark_off_ane(place, on_ane) if rule.only_ane or place.only_ane else place for place in places]
         for _, same in groupby(sorted(places, key=_words), key=_words):
             yield _make_finding(name, rule, list(same), scene, whose)
+
+
+def _find_places(name: str, scene: Scene) -> list[Place]:
+    """Return the places of one rule. Raises PackageError for ops whose parameters no op can have."""
+    try:
+        return list(load(name).find(scene))
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise PackageError(
+            f"{scene.program.path}: rule {name} cannot read an op ({error}); is the file damaged?"
+        ) from error
 
 
 def _mark_off_ane(place: Place, on_ane: Collection[str]) -> Place:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from placement.by_hand import Writer, _typed, conv_chain
 
+from ane_sweep.errors import PackageError
 from ane_sweep.hazards.rule import RULES
 from ane_sweep.hazards.search import search
 from ane_sweep.mil.proto import Model_pb2
@@ -152,3 +153,9 @@ def test_a_rule_says_where_it_comes_from(name):
     from ane_sweep.fix.rewrite import REWRITES
 
     assert set(rule.mends) <= set(REWRITES)
+
+
+def test_an_op_that_a_rule_cannot_read_is_damage(tmp_path):
+    path = one_op(tmp_path / "m.mlpackage", "gather", (1, 8), data=(4096, 8), axis=7, indices=np.array([1]))
+    with pytest.raises(PackageError, match=r"rule ids_in_fp16 cannot read an op .*damaged"):
+        find_named(path)
