@@ -21,7 +21,7 @@ FLOORS = (
     {"terminal", "installed", "tables"},
     {"bridge"},
     {"words", "machine", "fix"},
-    {"coreml_anywhere"},
+    {"coreml_anywhere", "hazards"},
     {"store"},
     {"fleet"},
     {"planner"},
@@ -40,7 +40,10 @@ FLOORS = (
 LIBRARIES = {"mil", "reference", "hwx", "stats", "placement"}
 WORKER_ROOMS = ("worker", "reference", "coreml_anywhere")
 # these run a program themselves, with the reference runtime
-IN_PROCESS = {"verbs.run", "verbs.diff", "verbs.fix", "fix.driver", "fix.proof", ""}
+IN_PROCESS = {
+    "verbs.run", "verbs.diff", "verbs.fix", "verbs.lint", "verbs._hazards", "fix.driver", "fix.proof", "hazards.running",
+    "hazards.rules.fp16_range", "hazards.rules.effects_part", "",
+}  # fmt: skip
 
 
 def modules() -> list[Path]:

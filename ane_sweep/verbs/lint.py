@@ -1,6 +1,7 @@
 """`ane-sweep lint PACKAGE... [--chip m4] [--json]`: where its ops would run, and why not on the ANE
 
-It judges any package, for use in CI, and reads protobufs only.
+It judges any package, for use in CI, and warns of what devices compute wrongly or load slowly. It reads protobufs only;
+with --numbers or --effects it runs the program as well.
 
 Exit code 0 if every package keeps at least --min-ane-share of its ops on the ANE and passes its gates, 1 if one does
 not, 2 if one cannot be read. With units that exclude the ANE (cpu_only, cpu_and_gpu) every package passes.
@@ -19,6 +20,7 @@ from ane_sweep.outward import escape_controls, mask_credentials
 from ane_sweep.placement import chips, judge
 from ane_sweep.placement.predict import COMPUTE_UNITS
 from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK, say
+from ane_sweep.verbs import _hazards
 from ane_sweep.words import Parser, make_number_reader
 
 HOLDS, FALLS_SHORT, UNREADABLE = OK, NOT_ALL_OK, BAD_CONFIGURATION
@@ -34,23 +36,29 @@ def lint(args: list[str]) -> int:
 def _report(given: argparse.Namespace) -> int:
     wanted = [chips.get(name, find_measurements) for name in given.chip]
     found, problems, code = [], [], HOLDS
+    trial = _hazards.make_trial(given)
     for path in given.paths:
         try:
             loaded = judge.load(path)
+            verdicts = [
+                judge.judge_programs(path, loaded, chip, given.compute_units, given.min_ane_share, given.share)
+                for chip in wanted
+            ]
+            hazards = [_hazards.find(one, trial if one is verdicts[0] else None) for one in verdicts]
         except PackageError as error:
             problems.append({"path": mask_credentials(str(path)), "error": mask_credentials(str(error))})
             say(f"error: {error}")
             code = UNREADABLE
             continue
         is_off = False
-        for chip in wanted:
-            one = judge.judge_programs(path, loaded, chip, given.compute_units, given.min_ane_share, given.share)
+        for one, findings in zip(verdicts, hazards, strict=True):
             code = code if one.ok else max(code, FALLS_SHORT)
             is_off = is_off or any(row.preferred != "ane" for row in one.ops)
             if given.json:
-                found.append(one.to_dict())
+                found.append(one.to_dict() | {"findings": [finding.to_dict() for finding in findings]})
             else:
-                print(escape_controls(str(one)))
+                shown = findings if one is verdicts[0] else [finding for finding in findings if finding.chip]
+                print(escape_controls("\n".join([str(one), *_hazards.describe(shown)])))
         if not given.json and (line := _advise_fix(path, given.chip[0], is_off)):
             print(escape_controls(line))
     if given.json:
@@ -94,7 +102,8 @@ def _parser() -> Parser:
     parser.add(
         "--share ops|cost", "what it is a share of: ops, or what Core ML's planner prices them at", default="ops"
     )
-    parser.json("packages (each with path, chip, verdict, ane_share, gates, estimate, ops), errors", "text")
+    _hazards.add_options(parser)
+    parser.json("packages (each with path, chip, verdict, ane_share, gates, estimate, ops, findings), errors", "text")
     return parser
 
 

@@ -5,7 +5,7 @@ import contextlib
 import resource
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
@@ -87,7 +87,7 @@ def _run(given: argparse.Namespace) -> int:
 
     model = load(given.model, given)
     if given.numerics == "ane":
-        _say_if_slow(given)
+        say_if_slow(given.model, given.effects.split(",") if given.effects else None, "--numerics ane")
     inputs = read_inputs(given.input, model.inputs, given.random)
     outputs = predict(model, inputs)
     kept = trace.collect_values(model, inputs, given.value, make_state(model)) if given.value else {}
@@ -152,18 +152,18 @@ def load(path: Path, given: argparse.Namespace, numerics: str | None = None) -> 
     return model
 
 
-def _say_if_slow(given: argparse.Namespace) -> None:
+def say_if_slow(path: Path, names: Iterable[str] | None, option: str) -> None:
     """Print the expected time before a long computation, if every product is rounded separately."""
     from ane_sweep.mil import effects
     from ane_sweep.placement import costs, programs
 
-    if "products" not in effects.select_effects(given.effects.split(",") if given.effects else None):
+    if "products" not in effects.select_effects(names):
         return
-    sites = [site for part in programs.load_chain([given.model]) for site in part.sites]
+    sites = [site for part in programs.load_chain([path]) for site in part.sites]
     seconds = sum(map(costs.flop, sites)) / 2 * effects.PRODUCT_NS / 1e9
     if seconds >= _SLOW_S:
         say(
-            f"--numerics ane rounds every product by itself: about {seconds:.0f} s of one core here; --effects without `products` less"
+            f"{option} rounds every product by itself: about {seconds:.0f} s of one core here; --effects without `products` less"
         )
 
 

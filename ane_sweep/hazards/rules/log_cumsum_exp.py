@@ -1,0 +1,19 @@
+"""Find log(cumsum(exp(x))) without a shift."""
+
+from collections.abc import Iterator
+
+from ane_sweep.hazards.rule import HazardRule, Place, Scene, find_rewrite_places
+
+RULE = HazardRule(
+    order=13,
+    kind="numerics",
+    condition="fp16 log(cumsum(exp(x)))",
+    effect="infinite, then NaN, beyond x = 11.09",
+    source="coremltools#2729, #2727",
+    confidence="medium",
+    mends=("logcumsumexp_shifted",),
+)
+
+
+def find(scene: Scene) -> Iterator[Place]:
+    yield from find_rewrite_places(scene, "logcumsumexp_shifted")
