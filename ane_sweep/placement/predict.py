@@ -127,6 +127,7 @@ class Prediction:
         return [
             {
                 "function": row.site.function, "chunk": row.chunk if is_chain else None, "name": row.site.name, "op_type": row.site.type,
+                "module": row.site.module,
                 "supported": list(row.verdict.supported), "preferred": row.preferred,
                 "cost_share": round(row.ms / total, 8), "reason": row.reason, "confidence": row.confidence,
             }
