@@ -1,6 +1,6 @@
 """Find the torch module that each op of a package comes from.
 
-coremltools 9.0 knows it while it converts (`op.scopes`) and writes none of it: an op keeps a generated name, and a
+coremltools 9.0 knows it while it converts (`op.scopes`) and writes nothing of them: an op keeps a generated name, and a
 weight the name of its parameter, dots as underscores. So a path is read, best first, from
 
     noted     names of weights, and the module names that our conversion notes in the package's metadata (NOTES_KEY)
@@ -24,6 +24,7 @@ from ane_sweep.mil.proto import MIL_pb2
 NOTES_KEY = "ane_sweep.modules"  # in a package's metadata: JSON, module path -> file and line of its class
 Basis = Literal["noted", "weights", "names", "nothing"]
 Path = tuple[str, ...]
+LONGEST = 200  # characters of a name that is read: torch's are shorter, a hostile file's are not
 
 _PARAMETER = re.compile(
     r"(?:(?P<module>.+?)_)?(?:weight|bias|gamma|beta|running_(?:mean|var)|in_proj_(?:weight|bias)|kernel)"
@@ -53,18 +54,20 @@ def find_modules(package: Package) -> Modules:
         if function.opset in function.block_specializations
     }
     lines = _read_notes(package.spec.description.metadata.userDefined.get(NOTES_KEY, ""))
-    names = {name for ops in walked.values() for op in ops for name in op.weights}
+    names = {name for ops in walked.values() for op in ops for name in op.weights if len(name) <= LONGEST}
     basis: Basis = "noted" if lines else "weights"
     known = _match_notes(names, lines) if lines else _part(names)
     if not known:
-        names = {op.name for ops in walked.values() for op in ops}
+        names = {op.name for ops in walked.values() for op in ops if len(op.name) <= LONGEST}
         known, basis = _part_op_names(names), "names"
         for op in (op for ops in walked.values() for op in ops):
             op.weights = [op.name]
     paths = {
         (function, op.name): ".".join(path)
         for function, ops in walked.items()
-        for op, path in zip(ops, _settle([_common([known[one] for one in op.weights if one in known]) for op in ops]))
+        for op, path in zip(
+            ops, _fill_gaps([_common([known[one] for one in op.weights if one in known]) for op in ops])
+        )
     }
     return Modules(paths, basis if known else "nothing", lines)
 
@@ -106,7 +109,8 @@ def _read_notes(text: str) -> dict[str, str]:
         noted = json.loads(text or "{}")
     except ValueError:
         return {}
-    return {str(path): str(line) for path, line in noted.items()} if isinstance(noted, dict) else {}
+    items = noted.items() if isinstance(noted, dict) else ()
+    return {path: str(line)[:LONGEST] for path, line in items if len(path) <= LONGEST}
 
 
 def _match_notes(names: Iterable[str], lines: Iterable[str]) -> dict[str, Path]:
@@ -166,7 +170,7 @@ def _common(paths: Sequence[Path]) -> Path | None:
     return tuple(parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*paths)))
 
 
-def _settle(anchors: Sequence[Path | None]) -> list[Path]:
+def _fill_gaps(anchors: Sequence[Path | None]) -> list[Path]:
     """Give each op without a path what the nearest ones before and behind it share; at an end, the model itself."""
     behind: list[Path | None] = []
     last: Path | None = None
