@@ -17,7 +17,7 @@ Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 _UNWRITTEN = {
     "advice", "at_shapes", "choice", "confidence", "flexible", "not_estimated", "unplaced", "function", "gates", "rule",
-    "prefill_median_ms",
+    "prefill_median_ms", "modules",
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ane_sweep.errors import ConfigError, suggestion
 from ane_sweep.mil import package as packages
-from ane_sweep.placement import chips, legality, predict, programs
+from ane_sweep.placement import by_module, chips, legality, predict, programs
 from ane_sweep.placement.chips import Chip, Measurements
 from ane_sweep.placement.predict import AT_DEFAULT, COMPUTE_UNITS, Prediction
 from ane_sweep.placement.programs import Flexible, Program
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas
 
 SHARES = ("ops", "cost")
+EVERY = 1_000_000  # modules: all
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ class Verdict:
         return {
             "path": str(self.path), "chip": self.chip, "compute_units": self.compute_units, "verdict": self.ok,
             "ane_share": self.ane_share, "gates": gates, "estimate": self.prediction.estimate_entry(),
-            "ops": self.prediction.table(),
+            "modules": by_module.to_entries(self.prediction.list_modules(EVERY)),
+            "modules_basis": by_module.find_basis(self.prediction.programs), "ops": self.prediction.table(),
         }  # fmt: skip
 
     def __str__(self) -> str:
@@ -150,6 +152,7 @@ def text(path: Path, prediction: Prediction, holds: bool) -> str:
     for entry in summary.reasons[:8]:
         kinds = ", ".join(f"{count} {kind}" for kind, count in list(entry.op_types.items())[:4])
         lines.append(f"  why   {entry.ops} off the ANE ({kinds}): {entry.reason} [{entry.confidence}; {entry.source}]")
+    lines += [f"  in    {line}" for line in describe_modules(prediction)]
     lines += [f"  do    {advice}" for advice in (summary.advice or [])[:5]]
     lines += [
         f"  note  the pipeline's {kind} is no ML Program and is not judged: it runs on the CPU"
@@ -170,6 +173,11 @@ def text(path: Path, prediction: Prediction, holds: bool) -> str:
     contested = sum(row.preferred == "ane" and legality.disputed(row.site) for row in prediction.rows)
     lines += [f"  note  {legality.DISPUTED.format(ops=count_text(contested, 'op'))}"] if contested else []
     return "\n".join(lines)
+
+
+def describe_modules(prediction: Prediction) -> list[str]:
+    """Return placement and cost by torch module as lines."""
+    return by_module.format_modules(prediction.list_modules(by_module.LINES), by_module.find_basis(prediction.programs))
 
 
 def time_text(prediction: Prediction) -> str:

@@ -16,12 +16,25 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import ConfigError, PackageError
-from ane_sweep.placement import advice, chips, choice, costs, gates, latency, legality, path, programs, reasons, work
+from ane_sweep.placement import (
+    advice,
+    by_module,
+    chips,
+    choice,
+    costs,
+    gates,
+    latency,
+    legality,
+    path,
+    programs,
+    reasons,
+    work,
+)
 from ane_sweep.placement.chips import Chip
 from ane_sweep.placement.programs import Flexible, Program
 from ane_sweep.placement.rows import OpRow, cost_share, count_ops
 from ane_sweep.placement.sites import Site
-from ane_sweep.placement.types import Gate, Part, Placement
+from ane_sweep.placement.types import Gate, ModulePlace, Part, Placement
 
 COMPUTE_UNITS = ("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne")
 
@@ -65,6 +78,10 @@ class Prediction:
         return [row for chunk in self.chunks for row in chunk.rows]
 
     @property
+    def programs(self) -> list[Program]:
+        return [chunk.program for chunk in self.chunks]
+
+    @property
     def flexible(self) -> list[Flexible]:
         """Return the inputs that take several shapes. Ops are judged at the default shapes; `at_shapes` covers each enumerated one."""
         return list(dict.fromkeys(one for chunk in self.chunks for one in chunk.program.flexible))
@@ -100,8 +117,13 @@ class Prediction:
             ] or None,
             not_estimated=self.not_estimated,
             hand_over_ms=self.estimate.hand_over_ms if self.estimate and len(self.chunks) > 1 else None,
+            modules=self.list_modules() or None,
             choice="; ".join(dict.fromkeys(chunk.choice for chunk in self.chunks if chunk.choice)) or None,
         )  # fmt: skip
+
+    def list_modules(self, most: int = by_module.KEPT) -> list[ModulePlace]:
+        """Return the torch modules that cost most or keep most ops off the Neural Engine: see by_module.py."""
+        return by_module.list_modules(self.rows, self.programs, most)
 
     def saving(self, rows: Sequence[OpRow]) -> advice.Saving | None:
         """Return the time saved if the Neural Engine took these rows, or None if there is no estimate."""
@@ -127,6 +149,7 @@ class Prediction:
         return [
             {
                 "function": row.site.function, "chunk": row.chunk if is_chain else None, "name": row.site.name, "op_type": row.site.type,
+                "module": row.site.module,
                 "supported": list(row.verdict.supported), "preferred": row.preferred,
                 "cost_share": round(row.ms / total, 8), "reason": row.reason, "confidence": row.confidence,
             }

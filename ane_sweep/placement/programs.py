@@ -15,6 +15,7 @@ from ane_sweep.errors import PackageError
 from ane_sweep.mil import chain, graph, pipeline
 from ane_sweep.mil import package as packages
 from ane_sweep.mil.element_types import DTYPE_NAMES, MOST_AXES
+from ane_sweep.mil.modules import Modules, find_modules
 from ane_sweep.mil.proto import MIL_pb2, Model_pb2
 from ane_sweep.placement import defaults
 from ane_sweep.placement.sites import Site, Tensor
@@ -49,6 +50,7 @@ class Program:
     without: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
     at_shapes: list[tuple[dict[str, tuple[int, ...]], "Program"]] = field(default_factory=list)
+    modules: Modules | None = None
 
     @property
     def is_ranged(self) -> bool:
@@ -96,6 +98,9 @@ def _largest_weight_file(package: packages.Package) -> int:
 def _describe(package: packages.Package, chunk: str, weight_file_bytes: int) -> Program:
     """Describe a program at its default shape and at each enumerated shape (the first one of every input together, and so on)."""
     program = _at(package, chunk, weight_file_bytes)
+    program.modules = find_modules(package)
+    for site in program.sites:
+        site.module = program.modules.paths.get((site.function, site.name), "")
     listed = [one for one in program.flexible if one.shapes]
     for index in range(max((len(one.shapes) for one in listed), default=0)):
         chosen = {one.name: one.shapes[min(index, len(one.shapes) - 1)] for one in listed}

@@ -69,6 +69,22 @@ class Reason:
 
 
 @dataclass(frozen=True)
+class ModulePlace:
+    """A torch module's part in a placement: its ops by unit and its share of the planner cost, modules inside included.
+
+    depth: how many of the modules listed before contain it; alike: the number of equal modules (`layer.0-5` is 6);
+    line: class, file and line, if noted at conversion.
+    """
+
+    path: Name
+    depth: Count
+    ops: Ops
+    cost_share: float
+    alike: Count = 1
+    line: str | None = None
+
+
+@dataclass(frozen=True)
 class Part:
     """One program of a chain, or one function of it."""
 
@@ -95,6 +111,7 @@ class Placement:
     not_estimated  why there is no latency estimate
     hand_over_ms   the part of the latency estimate that hand-overs between chunks cost
     unplaced       ops for which Core ML's plan names no unit
+    modules        the torch modules that cost most or keep most ops off the Neural Engine, as a tree in program order
     choice         with all units allowed: the reason for the GPU or the Neural Engine, or CHOICE_UNKNOWN and the reason
     """
 
@@ -116,3 +133,4 @@ class Placement:
     function: str | None = None
     choice: str | None = None
     hand_over_ms: float | None = None
+    modules: list[ModulePlace] | None = None

@@ -15,6 +15,7 @@ from ane_sweep.bridge.runtimes import traits
 from ane_sweep.bridge.task import DRAWN, Realised
 from ane_sweep.report import (
     beside,
+    by_module,
     columns,
     drift,
     estimates,
@@ -80,7 +81,8 @@ def sections(sweep: Sweep) -> list[Section]:
         first.section(sweep.shown, sweep.records, sweep.runs), _cells(sweep, doubts), _failures(sweep.cells),
         _points("Doubts", [doubt.text for doubt in doubts if _is_doubt(doubt)], numbered=True),
         _axes(sweep.shown), search_section.section(sweep.search, sweep.records),
-        off_ane.section(sweep.cells), _placement(sweep.shown), tips.section(sweep.records), _accuracy(sweep),
+        off_ane.section(sweep.cells), by_module.section(sweep.shown), _placement(sweep.shown),
+        tips.section(sweep.records), _accuracy(sweep),
         _inside(sweep.shown), estimates.section(sweep.shown), beside.section(sweep.cells), _host_times(sweep.shown),
         _points("Notes", [doubt.text for doubt in doubts if not _is_doubt(doubt)]),
         machines.section(sweep.records, sweep.info), _provenance(sweep),

@@ -6,7 +6,7 @@ result stays in the run's folder (drift.json) for every later report.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -46,6 +46,18 @@ class Op:
 
 
 @dataclass(frozen=True)
+class ModuleLoss:
+    """The drift in a torch module: see reference/drift_by_module.py."""
+
+    path: str
+    depth: Count
+    values: Count
+    before: int | float
+    drift: int | float
+    psnr_db: int | float
+
+
+@dataclass(frozen=True)
 class Drift:
     """The content of drift.json: see stages/drift.py."""
 
@@ -57,6 +69,7 @@ class Drift:
     lossy: list[Op]
     blocks: list[Op]
     left_out: str = ""
+    modules: list[ModuleLoss] = field(default_factory=list)
     cell_key: str | None = None
 
     def with_texts(self, say: Callable[[str], str] = outward.make_public) -> "Drift":
@@ -142,6 +155,13 @@ def blocks(found: Drift) -> list[Block]:
     for items, head in ((found.grown, "where the drift grows most"), (found.lossy, "loses most by itself")):
         heads = [head, "type", "op", "PSNR dB there", "lost by itself", "growth", "drift"]
         made += [Grid(heads, list(map(_row, items)), [False, False] + [True] * 5)] if items else []
+    if found.modules:
+        losses = [
+            [one.path, str(one.values), f"{one.before:.1e}", f"{one.drift:.1e}", f"{one.psnr_db:.1f}"]
+            for one in found.modules
+        ]
+        heads = ["torch module", "values", "drift before it", "drift at its end", "PSNR dB at its end"]
+        made.append(Grid(heads, losses, [False] + [True] * 4, fold=f"drift by torch module: {len(losses)} rows"))
     if found.blocks:
         rows = [[str(n), str(item.index), item.name, f"{item.psnr_db:.1f}"] for n, item in enumerate(found.blocks)]
         fold = f"what {len(rows)} blocks hand on, in order"

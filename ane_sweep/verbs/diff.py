@@ -1,6 +1,7 @@
 """`ane-sweep diff A B [--min-psnr DB]`: two packages: their outputs, and the drift of each op"""
 
 import argparse
+from textwrap import indent
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,14 +34,14 @@ def diff(args: list[str]) -> int:
     options.add("--drift N", "the N values that differ most", make_integer_reader(0), 10)
     gate = "exit with 1 if an output has less, or only one makes it (default: no gate)"
     options.add("--min-psnr DB", gate, make_number_reader("a number of decibels", lambda _: True))
-    options.json("a, b (package, computed), outputs (each with text, psnr_db), drift, exit", "lines of text")
+    options.json("a, b (package, computed), outputs (each with text, psnr_db), drift, modules, exit", "lines of text")
     return _diff(options.read(args))
 
 
 @running.within_memory()
 def _diff(given: argparse.Namespace) -> int:
     installed.need_worker("ane-sweep diff")
-    from ane_sweep.reference import trace
+    from ane_sweep.reference import drift_by_module, trace
 
     first, second = (running.load(path, given) for path in (given.a, given.b))
     seed = 0 if given.random is None and not given.input else given.random
@@ -58,7 +59,8 @@ def _diff(given: argparse.Namespace) -> int:
                  for name, path, model in (("a", given.a, first), ("b", given.b, second))}  # fmt: skip
         told = {name: {"text": text, "psnr_db": psnr} for name, (text, psnr) in found.items()}
         worst = running.to_dicts(trace.rank_worst(ops.seen, given.drift, lambda item: item.drift)) if ops else None
-        tell(**sides, outputs=told, drift=worst, exit=code)
+        inside = [row.to_dict() for row in drift_by_module.roll_up(ops.seen, second)] if ops else None
+        tell(**sides, outputs=told, drift=worst, modules=inside, exit=code)
         return code
     print(f"A {given.a}: {running.describe_numerics(first)}")
     print(f"B {given.b}: {running.describe_numerics(second)}")
@@ -68,7 +70,14 @@ def _diff(given: argparse.Namespace) -> int:
         print(f"  {name}: {text}")
     if ops is not None:
         _print_ops(ops, given.drift)
+        _print_modules(drift_by_module.format_drifts(drift_by_module.roll_up(ops.seen, second)))
     return code
+
+
+def _print_modules(lines: list[str]) -> None:
+    if lines:
+        print("by module of B, drift of the value before it and of its last value, relative to A's largest magnitude:")
+        print(indent("\n".join(lines), "  "))
 
 
 def _compare_output(name: str, a: dict[str, object], b: dict[str, object]) -> tuple[str, float]:

@@ -244,6 +244,8 @@ def arrange(room, verb: str, code: int) -> list[str]:
             room.patch.setattr(delivery, "deliver", lambda *_: [])
             runs(room, 1.0)
             return ["last", "mine"]
+        case ("card", 0):
+            return [str(conv_chain(room.path / "m.mlpackage", 3))]
         case ("devices" | "version" | "help" | "list", 0):
             return []
         case (_, 2):

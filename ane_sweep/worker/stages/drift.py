@@ -6,7 +6,8 @@ inputs  program; reference (its first input is predicted); exact, if the program
 facts   values: [[op index, PSNR dB of the value], ...] in the order of the program; grown: the ops at which the drift
         grows most, [{index, type, name, psnr_db, own, drift, jump}] (explained in reference/trace.py);
         lossy: the ops with the largest own loss; blocks: the same figures for the output of each attention and
-        feed-forward block, in order; left_out: the number of values without a counterpart, or with several, ""
+        feed-forward block, in order; modules: the drift by torch module
+        (reference/drift_by_module.py); left_out: the number of values without a counterpart, or with several, ""
         if all have one (values of two programs are matched by their place in them). A psnr_db of infinity is written
         as 200
 """
@@ -18,7 +19,7 @@ from ane_sweep.bridge.stages import Stage
 from ane_sweep.mil import package
 from ane_sweep.mil.graph import Program
 from ane_sweep.mil.line import line_up
-from ane_sweep.reference import trace
+from ane_sweep.reference import drift_by_module, trace
 from ane_sweep.stats.psnr import recorded_db
 from ane_sweep.worker import params
 from ane_sweep.worker.feeds.arrays import Inputs
@@ -54,6 +55,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
         "grown": [_to_entry(item) for item in trace.rank_worst(seen, count, grown)],
         "lossy": [_to_entry(item) for item in trace.rank_worst(seen, count, lambda item: item.own)],
         "blocks": [_to_entry(item) for item in seen if item.name in handed_on],
+        "modules": [row.to_dict() for row in drift_by_module.roll_up(seen, model)],
         "left_out": left_out,
     }
     return StageResult(realised={"numerics": model.realised["numerics"]}, facts=facts)

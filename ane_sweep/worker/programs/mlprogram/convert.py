@@ -24,6 +24,7 @@ from ane_sweep.worker.models._cache import select_present
 from ane_sweep.worker.models._ports import Port, Ports
 from ane_sweep.worker.programs import ConversionJob, Facts
 from ane_sweep.worker.programs.mlprogram import hints, size, torch_ops
+from ane_sweep.worker.programs.mlprogram.module_notes import note_modules
 from ane_sweep.worker.programs.mlprogram.precision import Fp32Ops, build_pipeline, choose_precision
 from ane_sweep.worker.programs.mlprogram.shortcuts import take_shortcuts
 
@@ -31,7 +32,7 @@ from ane_sweep.worker.programs.mlprogram.shortcuts import take_shortcuts
 def convert(jobs: Mapping[str, ConversionJob], target: Path) -> Facts:
     """Write a package with one function for each job; the same jobs give the same bytes. See programs/__init__.py."""
     facts = _convert_functions(jobs, target) if len(jobs) > 1 else _convert(jobs["main"], target)
-    size.make_deterministic(target)
+    size.make_deterministic(target, note_modules(job.module for job in jobs.values()))
     return facts
 
 

@@ -2,7 +2,9 @@
 
 import json
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -40,13 +42,17 @@ def list_ops(program: PymilProgram) -> list[Operation]:
     return found
 
 
-def make_deterministic(package: Path) -> None:
-    """Rewrite a package so that equal parameters give equal bytes: the order of protobuf maps, and identifiers in the manifest."""
+def make_deterministic(package: Path, notes: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Rewrite a package so that equal parameters give equal bytes: the order of protobuf maps, and identifiers in the manifest.
+
+    notes: further user-defined metadata.
+    """
     from coremltools.proto import Model_pb2
 
     path = package / MLMODEL
     spec = Model_pb2.Model()
     spec.ParseFromString(path.read_bytes())
+    spec.description.metadata.userDefined.update(notes)
     path.write_bytes(spec.SerializeToString(deterministic=True))
     manifest_path = package / "Manifest.json"
     manifest = json.loads(manifest_path.read_text(encoding="utf-8"))

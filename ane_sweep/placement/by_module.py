@@ -1,0 +1,83 @@
+"""Placement and cost by torch module, as a tree: `encoder.layer.0-5.attention: 61 % of the cost, 2 ops on the CPU`.
+
+Modules are those of mil/modules.py, so the sums are as exact as its `basis` says.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from ane_sweep.mil.module_tree import Branch, build, choose_branches, join_alike
+from ane_sweep.mil.modules import Basis
+from ane_sweep.placement.programs import Program
+from ane_sweep.placement.rows import OpRow, count_ops, count_text
+from ane_sweep.placement.types import ModulePlace
+
+LINES = 12  # of a text for people
+KEPT = 24  # of a record
+OUTSIDE = "(no module)"  # ops before, behind and between the modules of the first level
+BASES: dict[Basis, str] = {
+    "noted": "modules as noted at conversion",
+    "weights": "modules guessed from names of weights: Core ML's converter keeps nothing else",
+    "names": "modules guessed from names of ops: no weight has a parameter's name",
+    "nothing": "no module is known: neither weights nor ops have telling names",
+}
+
+
+def list_modules(rows: Sequence[OpRow], chain: Sequence[Program], most: int = KEPT) -> list[ModulePlace]:
+    """Return the modules that cost most or have most ops off the Neural Engine, in program order; [] if none is known."""
+    root = join_alike(build((row.site.module, row) for row in rows), _describe)
+    total = sum(row.ms for row in rows) or 1.0
+    off = sum(row.preferred != "ane" for row in rows) or 1
+    lines = {path: line for program in chain if program.modules for path, line in program.modules.lines.items()}
+
+    def rate(some: Sequence[OpRow]) -> float:
+        return sum(row.ms for row in some) / total + sum(row.preferred != "ane" for row in some) / off
+
+    places = [_to_place(branch, depth, total, lines) for depth, branch in choose_branches(root, rate, most)]
+    outside = [row for row in rows if not row.site.module]
+    return [*places, _to_place(Branch(OUTSIDE, outside), 0, total, {})] if places and outside else places
+
+
+def _describe(rows: Sequence[OpRow]) -> tuple[str, ...]:
+    return tuple(f"{row.site.type} {row.preferred}" for row in rows)
+
+
+def _to_place(branch: Branch[OpRow], depth: int, total: float, lines: dict[str, str]) -> ModulePlace:
+    share = round(sum(row.ms for row in branch.items) / total, 6)
+    single = ".".join(part.partition("-")[0] for part in branch.path.split("."))  # the first of several alike
+    return ModulePlace(branch.path, depth, count_ops(branch.items), share, branch.alike, lines.get(single) or None)
+
+
+def find_basis(chain: Sequence[Program]) -> Basis:
+    """Return the weakest basis of a chain's programs: see mil/modules.py."""
+    found = [program.modules.basis for program in chain if program.modules]
+    return max(found, key=list(BASES).index, default="nothing")
+
+
+def format_modules(places: Sequence[ModulePlace], basis: Basis) -> list[str]:
+    """Return the tree as lines for people, the basis first."""
+    if not places:
+        return [BASES["nothing"]]
+    above: list[str] = []
+    made = [f"by module, of the planner cost ({BASES[basis]}):"]
+    for place in places:
+        del above[place.depth :]
+        inside = f"{above[-1]}." if above else ""
+        name = place.path.removeprefix(inside)
+        above.append(place.path)
+        where = f"  ({place.line})" if place.line else ""
+        made.append(f"{'  ' * (place.depth + 1)}{name}: {describe_place(place)}{where}")
+    return made
+
+
+def describe_place(place: ModulePlace) -> str:
+    """Return `61 % of the cost, 2 of 40 ops on the CPU`."""
+    total = count_text(place.ops.total, "op")
+    units = (("CPU", place.ops.cpu), ("GPU", place.ops.gpu))
+    off = " and ".join(f"{count} of {total} on the {unit}" for unit, count in units if count)
+    return f"{100 * place.cost_share:.1f} % of the cost, {off or f'all of {total} on the ANE'}"
+
+
+def to_entries(places: Sequence[ModulePlace]) -> list[dict[str, object]]:
+    """Return the modules as JSON values, for `ane-sweep lint --json`."""
+    return [asdict(place) for place in places]
