@@ -13,6 +13,8 @@
     patterns    parts of patterns that rewrites share              figures    the prediction, before and after
     proof       the replaced ops and the new ones on random inputs, and the whole program
     driver      every rewrite on a trial copy, kept if it gains    output     the package, its weights streamed
+    interface   rewrites that change the interface, by name     host_proof the new program and the host's part, run
+    functions   functions and their descriptions                fixed      a function at one shape
 
 How to write one more: REWRITES.md beside this file.
 """

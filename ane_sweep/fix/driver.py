@@ -5,9 +5,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ane_sweep.errors import PackageError, StageError
-from ane_sweep.fix import figures, output, proof, rewrite
+from ane_sweep.fix import figures, functions, host_proof, interface, output, proof, rewrite
 from ane_sweep.fix.figures import Figures
 from ane_sweep.fix.graph import Graph
+from ane_sweep.fix.interface import BY_NAME
 from ane_sweep.fix.proof import Proof
 from ane_sweep.fix.rewrite import REWRITES
 from ane_sweep.mil import graph as mil
@@ -73,9 +74,12 @@ class Report:
         }  # fmt: skip
 
 
-def fix(path: Path, out: Path | None = None, chip: str = "m4", only: tuple[str, ...] = ()) -> Report:
+def fix(
+    path: Path, out: Path | None = None, chip: str = "m4", only: tuple[str, ...] = (), sizes: str = ""
+) -> Report:  # fmt: skip
     """Rewrite a package for a chip and write it to `out`, in place of what is there; without `out` only report.
 
+    Rewrites that change the interface are applied if `only` names them, before the others; `sizes` is for them.
     Nothing is written if no rewrite is kept. Raises PackageError for a package that cannot be read, ConfigError for an
     unknown chip or rewrite, StageError if the whole program no longer computes the same.
     """
@@ -85,12 +89,18 @@ def fix(path: Path, out: Path | None = None, chip: str = "m4", only: tuple[str, 
     folder = out.parent if out is not None else None
     with judge.pause_collection(), tempfile.TemporaryDirectory(prefix=".ane-sweep-", dir=folder) as scratch:
         work = _Work(package, wanted, Path(scratch))
+        for name in BY_NAME:
+            if name in only:
+                work.change_interface(name, sizes)
+            elif not only:
+                work.offer(name)
+        changed = work.package
         for _ in range(_MOST_ROUNDS):
             if not work.try_all(names):
                 break
         report = Report(path, wanted.chip, work.first, work.figures, work.trials, "nothing was changed")
         if report.applied:
-            report.whole = _prove_functions(package, work.package, report.applied)
+            report.whole = _prove_functions(changed, work.package, report.applied)
             if out is not None:
                 made = Path(scratch) / out.name
                 output.write_package(package, work.package, made)
@@ -111,6 +121,9 @@ def apply_rewrite(package: Package, name: str, scratch: Path) -> tuple[Package, 
 
 def _prove_functions(before: Package, after: Package, trials: list[RewriteTrial]) -> str:
     """Prove every function of a package as a whole and return the result as text. Raises StageError if one fails."""
+    trials = [trial for trial in trials if trial.rewrite in REWRITES]
+    if not trials:
+        return "with the host's part it computes the same on random inputs"
     is_exact = all(REWRITES[trial.rewrite].bound == 0.0 for trial in trials)
     mends_nan = any(REWRITES[trial.rewrite].mends_nan for trial in trials)
     enough = min(REWRITES[trial.rewrite].enough_db for trial in trials)
@@ -141,6 +154,34 @@ class _Work:
         """Return every function of a package as a graph."""
         names = sorted(package.spec.mlProgram.functions)
         return [Graph(mil.view_program(package, name), self.scratch) for name in names]
+
+    def offer(self, name: str) -> None:
+        """Report a rewrite that changes the interface and matches: it is not applied without its name."""
+        if interface.load(name).find(self.package):
+            reason = f"it changes the interface: {BY_NAME[name].host}; `--only {name}` applies it"
+            self.trials.append(RewriteTrial(name, "by name", reason, self.figures, self.figures))
+
+    def change_interface(self, name: str, sizes: str) -> None:
+        """Apply a rewrite that changes the interface, if it matches, and prove it with the host's new part."""
+        module = interface.load(name)
+        places = module.find(self.package)
+        if not places:
+            return
+        try:
+            made = module.change(output.copy_package(self.package), sizes)
+            found = host_proof.prove_change(self.package, made)
+        except (ValueError, PackageError) as error:
+            self.trials.append(RewriteTrial(name, "refused", str(error), self.figures, self.figures))
+            return
+        after = figures.measure_figures(functions.keep_default(made.package), self.chip)
+        problem = found.problem
+        reason = problem or f"{made.note}; asked for by name ({figures.find_gain(self.figures, after)[1]})"
+        changes = [PlaceChange(name, place, [], [], True) for place in places if problem is None]
+        status = "applied" if problem is None else "refused"
+        self.trials.append(RewriteTrial(name, status, reason, self.figures, after, changes, found))
+        if problem is None:
+            self.package, self.figures = made.package, figures.measure_figures(made.package, self.chip)
+            self.graphs = self.open_graphs(self.package)
 
     def try_all(self, names: list[str]) -> bool:
         """Try every rewrite once in order; return True if one was kept. Judgements of earlier rounds are replaced."""

@@ -175,7 +175,7 @@ class Graph:
             raise ValueError(f"`{old}` is {self.kind(old)}, and `{new}`, which is to replace it, {self.kind(new)}")
         maker = self._maker.get(new)
         if maker is None or maker not in self.journal.added or new in self.outputs:
-            self._rename_reads(old, new, self.users(old))
+            self.rename_reads(old, new, self.users(old))
             if old not in self.outputs:
                 self.journal.pairs.append((old, new))
                 self._drop_dead(self._maker.get(old))
@@ -198,10 +198,10 @@ class Graph:
         added = set(self.journal.added)
         inner = [node for node in self.users(old) if node in added]
         self._rename_output(maker, old, spare)
-        self._rename_reads(old, spare, inner)
+        self.rename_reads(old, spare, inner)
         readers = self.users(new)
         self._rename_output(fresh, new, old)
-        self._rename_reads(new, old, readers)
+        self.rename_reads(new, old, readers)
         del self.types[new]
         self.journal.pairs = [(one, old if other == new else other) for one, other in self.journal.pairs]
         self.journal.pairs.append((spare, old))
@@ -226,6 +226,14 @@ class Graph:
         self._insert(node, place)
         self.journal.added.append(node)
         return node
+
+    def reorder(self, nodes: Iterable[Node]) -> None:
+        """Put all ops into another order. `write_block` refuses one in which an op reads a value too early."""
+        last = self._end
+        for node in nodes:
+            last.next, node.back = node, last
+            last = node
+        last.next, self._end.back = self._end, last
 
     def write_block(self) -> MIL_pb2.Block:
         """Return the graph as a Block message. Raises PackageError if an op reads a value before it is made."""
@@ -270,7 +278,8 @@ class Graph:
                 self.types[new] = value.type
         self._maker[new] = self._maker.pop(old)
 
-    def _rename_reads(self, old: str, new: str, nodes: Iterable[Node]) -> None:
+    def rename_reads(self, old: str, new: str, nodes: Iterable[Node]) -> None:
+        """Let ops that read `old` read `new` instead; the journal does not know."""
         for node in nodes:
             for binding in node.bindings():
                 if binding.name == old:

@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 from ane_sweep.bridge.declared import Declared
 from ane_sweep.errors import ConfigError, suggestion
 from ane_sweep.fix.graph import Graph, Node
+from ane_sweep.fix.interface import BY_NAME
 from ane_sweep.mil import graph as mil
 from ane_sweep.mil.package import Package
 
@@ -98,11 +99,12 @@ def load(name: str) -> RewriteModule:
 
 
 def choose(only: tuple[str, ...] = ()) -> list[str]:
-    """Return the rewrites with these names in their order, or all of them. Raises ConfigError for an unknown name."""
-    if unknown := [name for name in only if name not in REWRITES]:
-        raise ConfigError(
-            f"--only {unknown[0]}: no such rewrite{suggestion(unknown[0], REWRITES)}; `ane-sweep fix --list` has them all"
-        )
+    """Return the rewrites with these names in their order, or all of them; those that change the interface are chosen
+    elsewhere. Raises ConfigError for an unknown name.
+    """
+    if unknown := [name for name in only if name not in REWRITES and name not in BY_NAME]:
+        near = suggestion(unknown[0], [*REWRITES, *BY_NAME])
+        raise ConfigError(f"--only {unknown[0]}: no such rewrite{near}; `ane-sweep fix --list` has them all")
     return [name for name in REWRITES if not only or name in only]
 
 

@@ -56,11 +56,20 @@ def make_value(array: np.ndarray | Text, package: Package, scratch: Path) -> MIL
         return string_value(array)
     if array.dtype not in NAMES:
         raise PackageError(f"{package.path}: a new constant of type {array.dtype} cannot be written")
+    dtype = NAMES[array.dtype]
+    if array.size <= _IMMEDIATE or dtype not in _CODES or dtype == "int32":
+        return make_immediate(array)
+    value = MIL_pb2.Value()
+    value.type.CopyFrom(make_type(dtype, array.shape))
+    value.blobFileValue.fileName, value.blobFileValue.offset = _write_blob(array, package, scratch)
+    return value
+
+
+def make_immediate(array: np.ndarray) -> MIL_pb2.Value:
+    """Return a constant's Value message whose numbers are in the program."""
     value, dtype = MIL_pb2.Value(), NAMES[array.dtype]
     value.type.CopyFrom(make_type(dtype, array.shape))
-    if array.size > _IMMEDIATE and dtype in _CODES and dtype != "int32":
-        value.blobFileValue.fileName, value.blobFileValue.offset = _write_blob(array, package, scratch)
-    elif dtype in _FIELDS:
+    if dtype in _FIELDS:
         field = getattr(value.immediateValue.tensor, _FIELDS[dtype])
         field.SetInParent()
         field.values.extend(array.reshape(-1).tolist())

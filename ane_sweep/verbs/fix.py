@@ -8,6 +8,7 @@ from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.fix import driver
 from ane_sweep.fix.driver import Report, RewriteTrial
 from ane_sweep.fix.figures import Figures
+from ane_sweep.fix.interface import BY_NAME
 from ane_sweep.fix.rewrite import REWRITES, choose
 from ane_sweep.folders import user_path
 from ane_sweep.terminal import NOT_ALL_OK, count, format_path, print_result, say, size
@@ -22,7 +23,7 @@ _SHOWN = 10  # places of a rewrite with --diff
 def fix(args: list[str]) -> int:
     """Rewrite a package and report each rewrite; return the exit code. Raises ConfigError for a wrong word."""
     parser = Parser(
-        "fix MODEL [-o FILE.mlpackage] [--chip m4] [--only NAME,...] [--explain] [--diff] [--list] [--force] [--json]",
+        "fix MODEL [-o FILE.mlpackage] [--chip m4] [--only NAME,...] [--sizes 128,...] [--explain] [--diff] [--list] [--force] [--json]",
         "Rewrite an ML Program for the Neural Engine: each rewrite is run against the original ops, and kept if the prediction for "
         "the chip, or the accuracy, gains by it. Figures are predicted. Without -o nothing is written.",
         "ane-sweep fix model.mlpackage -o better.mlpackage",
@@ -32,6 +33,7 @@ def fix(args: list[str]) -> int:
     _workers.add_shared_options(parser, "the package to write (default: only report)")
     parser.add("--chip NAME", "whose prediction decides", default="m4")
     parser.add("--only NAME,...", "only these rewrites", _names, ())
+    parser.add("--sizes N,...", "of --only fixed_shapes: the sizes; 224x320 for each axis that has a range", default="")
     parser.add("--explain", "each rewrite's condition, bound, source and evidence")
     parser.add("--diff", "the ops removed and added, place by place")
     parser.add("--list", "the rewrites that there are, and nothing else")
@@ -40,10 +42,10 @@ def fix(args: list[str]) -> int:
     )
     given = parser.read(args)
     if given.list:
-        rows = [(name, one.kind, one.help) for name, one in REWRITES.items()]
-        return print_result(
-            given.json, tables.aligned(rows), rewrites={name: vars(one) for name, one in REWRITES.items()}
-        )
+        rows = [(name, str(one.kind), one.help) for name, one in REWRITES.items()]
+        rows += [(name, "by name", one.help) for name, one in BY_NAME.items()]
+        declared = {name: vars(one) for known in (REWRITES, BY_NAME) for name, one in known.items()}
+        return print_result(given.json, tables.aligned(rows), rewrites=declared)
     if given.model is None:
         raise ConfigError("fix: which package? `ane-sweep fix --help`")
     return _fix(given)
@@ -54,12 +56,14 @@ def _fix(given: argparse.Namespace) -> int:
     installed.need_worker("ane-sweep fix")
     path, out = user_path(given.model), None
     choose(given.only)
+    if given.sizes and "fixed_shapes" not in given.only:
+        raise ConfigError("--sizes is for `--only fixed_shapes`, which changes the program's interface")
     if given.output is not None:
         out = _workers.parse_target(given, "fix", True, "a package is called NAME.mlpackage")
         _workers.refuse_existing(out, given.force)
         _workers.refuse_place(path, out)
     try:
-        report = driver.fix(path, out, given.chip, given.only)
+        report = driver.fix(path, out, given.chip, given.only, given.sizes)
     except StageError as error:
         if type(error) is not StageError:  # a package that cannot be read is a wrong word
             raise
@@ -114,6 +118,12 @@ def _db(value: float) -> str:
 
 
 def _explain(trial: RewriteTrial) -> list[str]:
+    if trial.rewrite in BY_NAME:
+        named = BY_NAME[trial.rewrite]
+        return [
+            f"{trial.rewrite} (by name): {named.help}", f"  when      {named.condition}", f"  host      {named.host}",
+            f"  source    {named.source}", f"  evidence  {named.evidence}",
+        ]  # fmt: skip
     one = REWRITES[trial.rewrite]
     bound = "the same bits in fp32" if one.bound == 0.0 else f"within {one.bound:.1g} of the largest output in fp32"
     return [
@@ -124,7 +134,12 @@ def _explain(trial: RewriteTrial) -> list[str]:
 
 def _differ(trial: RewriteTrial) -> list[str]:
     lines = [
-        f"{change.rewrite} at {change.place}: - {', '.join(change.removed)}  + {', '.join(change.added) or 'nothing'}"
+        f"{change.rewrite} at {change.place}: "
+        + (
+            f"- {', '.join(change.removed)}  + {', '.join(change.added) or 'nothing'}"
+            if change.removed
+            else "no op replaced"
+        )
         for change in trial.changes[:_SHOWN]
     ]
     more = len(trial.changes) - _SHOWN

@@ -67,20 +67,27 @@ def assert_legal(path: Path) -> None:
     from coremltools.converters.mil.frontend.milproto.load import load
     from coremltools.converters.mil.mil import types
 
-    program = graph.load(path)
-    declared = {name: program.tensor_type(name) for name in program.types}
-    spec = ct.utils.load_spec(str(path))
+    source, spec = package.read(path), ct.utils.load_spec(str(path))
     weights = path / "Data" / "com.apple.CoreML" / "weights"
     loaded = load(spec, specification_version=spec.specificationVersion, file_weights_dir=str(weights))
-    for op in next(iter(loaded.functions.values())).operations:
-        if op.op_type == "const":
-            continue
-        for value in op.outputs:
-            kind = declared[value.name]
-            assert kind is not None, value.name
-            assert types.builtin_to_string(value.dtype) == kind.dtype, (op.op_type, value.name)
-            inferred = tuple(size if isinstance(size, int) else None for size in value.shape)
-            assert tuple(value.shape) == () or inferred == kind.shape, (op.op_type, value.name, inferred, kind.shape)
+    assert set(loaded.functions) == set(source.spec.mlProgram.functions)
+    for function, found in loaded.functions.items():
+        program = graph.view_program(source, function)
+        declared = {name: program.tensor_type(name) for name in program.types}
+        for op in found.operations:
+            if op.op_type in ("const", "coreml_update_state"):  # the latter is write_state, which makes no value
+                continue
+            for value in op.outputs:
+                kind = declared[value.name]
+                assert kind is not None, value.name
+                assert types.builtin_to_string(value.dtype) == kind.dtype, (op.op_type, value.name)
+                inferred = tuple(size if isinstance(size, int) else None for size in value.shape)
+                assert tuple(value.shape) == () or inferred == kind.shape, (
+                    op.op_type,
+                    value.name,
+                    inferred,
+                    kind.shape,
+                )
 
 
 def assert_same_interface(one, other) -> None:

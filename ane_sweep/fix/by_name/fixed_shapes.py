@@ -1,0 +1,162 @@
+"""Replace ranges of sizes by a few fixed ones: a function for each over one weight file, or enumerated shapes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ane_sweep.errors import ConfigError
+from ane_sweep.fix.fixed import fix_function
+from ane_sweep.fix.functions import OPSET, describe_function, opset_number, set_functions
+from ane_sweep.fix.interface import Change, InterfaceRewrite, Run
+from ane_sweep.mil import chain
+from ane_sweep.mil import graph as mil
+from ane_sweep.mil.package import Package
+from ane_sweep.mil.proto import Model_pb2
+from ane_sweep.placement import defaults, programs
+from ane_sweep.placement.programs import Flexible
+
+REWRITE = InterfaceRewrite(
+    order=10,
+    help="inputs of a range of sizes -> a function for each of a few sizes, one weight file; below CoreML8 enumerated shapes",
+    host="it chooses the function (below CoreML8: a listed shape) and pads its inputs to that size",
+    condition="sizes: the default, the highest and up to three halvings of it (without a limit: from 4 times the default), or --sizes",
+    source="ekhodzitsky/gigastt pull request 42; FluidInference/FluidAudio, ANE_Profiler",
+    evidence="369 -> 23.6 ms, 0 -> 94 % of the ops on the Neural Engine, reported there; here predicted only",
+)
+
+_HALVINGS = 4
+_OPEN = 4  # times the default, if there is no highest size
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis that takes a range of sizes."""
+
+    feature: str
+    place: int
+    low: int
+    high: int | None
+    default: int
+
+    def refuses(self, size: int) -> bool:
+        return size < self.low or (self.high is not None and size > self.high)
+
+    def __str__(self) -> str:
+        return f"axis {self.place} of `{self.feature}`, {self.low} to {self.high or 'any size'}"
+
+
+def find(package: Package) -> list[str]:
+    names = list(package.spec.mlProgram.functions)
+    if len(names) != 1:
+        return []
+    return [one.name for one in _list_ranges(package, names[0])]
+
+
+def change(package: Package, sizes: str) -> Change:
+    spec = package.spec
+    name = mil.default_function(spec)
+    ranges, axes = _list_ranges(package, name), _list_axes(package, name)
+    buckets = _choose_buckets(ranges, axes, sizes)
+    if opset_number(spec.mlProgram.functions[name]) < OPSET:
+        return _enumerate(package, name, buckets)
+    made = {_make_name(shapes, axes): shapes for shapes in buckets}
+    default = {one.name: one.default for one in ranges}
+    functions = {
+        key: (fix_function(package, name, shapes), _describe(package, name, shapes)) for key, shapes in made.items()
+    }
+    set_functions(spec, functions, next((key for key in made if made[key] == default), next(iter(made))))
+    note = f"functions {', '.join(made)}; figures of {spec.description.defaultFunctionName}"
+    return Change(package, note, [Run(name, key, shapes) for key, shapes in made.items()])
+
+
+def _list_ranges(package: Package, function: str) -> list[Flexible]:
+    _, found = programs.inputs_at(package, function, {})
+    return [one for one in found if one.kind == "range" and one.default is not None]
+
+
+def _list_axes(package: Package, function: str) -> list[_Axis]:
+    features = {one.name: one for one in chain.function_description(package.spec, function).input}
+    return [
+        _Axis(one.name, place, low, high, size)
+        for one in _list_ranges(package, function)
+        for place, ((low, high), size) in enumerate(
+            zip(defaults.bounds(features[one.name], len(one.default or ())), one.default or ())
+        )
+        if high is None or high > low
+    ]
+
+
+def _choose_buckets(ranges: list[Flexible], axes: list[_Axis], sizes: str) -> list[Shapes]:
+    """Return the input shapes of each size: those asked for, or the default and the halvings of the highest."""
+    if sizes:
+        wanted = [_read_sizes(text, axes) for text in sizes.split(",")]
+    else:
+        most = [axis.high or _OPEN * axis.default for axis in axes]
+        wanted = [[max(axis.low, -(-top >> step)) for axis, top in zip(axes, most)] for step in range(_HALVINGS)]
+        wanted.append([axis.default for axis in axes])
+    found = []
+    for numbers in sorted(wanted):
+        shapes = {one.name: list(one.default or ()) for one in ranges}
+        for axis, number in zip(axes, numbers):
+            shapes[axis.feature][axis.place] = number
+        found.append({name: tuple(shape) for name, shape in shapes.items()})
+    return [one for place, one in enumerate(found) if one not in found[:place]]
+
+
+def _read_sizes(text: str, axes: list[_Axis]) -> list[int]:
+    """Return a size for each axis from "128", for all of them, or from "224x320", one after the other."""
+    parts = text.split("x")
+    if not all(part.isdecimal() for part in parts) or len(parts) not in (1, len(axes)):
+        raise ConfigError(
+            f"--sizes {text}: a size for all axes, as 128, or one for each, as {'x'.join(['128'] * len(axes))}"
+        )
+    numbers = [int(part) for part in (parts * len(axes) if len(parts) == 1 else parts)]
+    for axis, number in zip(axes, numbers):
+        if axis.refuses(number):
+            raise ConfigError(f"--sizes {text}: {number} is out of the range of {axis}")
+    return numbers
+
+
+def _make_name(shapes: Mapping[str, tuple[int, ...]], axes: list[_Axis]) -> str:
+    numbers = [shapes[axis.feature][axis.place] for axis in axes]
+    return "at_" + "x".join(map(str, numbers[:1] if len(set(numbers)) == 1 else numbers))
+
+
+def _enumerate(package: Package, name: str, buckets: list[Shapes]) -> Change:
+    """List the shapes in the description: the program stays."""
+    if len(buckets[0]) > 1:
+        raise ValueError(
+            "several inputs take ranges, and below CoreML8 one input may list shapes; convert for target=iOS18"
+        )
+    ((feature_name, _),) = buckets[0].items()
+    (feature,) = (one for one in package.spec.description.input if one.name == feature_name)
+    for (shape,) in (one.values() for one in buckets):
+        if feature.type.WhichOneof("Type") == "imageType":
+            height, width = shape[-2:]
+            feature.type.imageType.enumeratedSizes.sizes.add(height=height, width=width)
+        else:
+            feature.type.multiArrayType.enumeratedShapes.shapes.add().shape.extend(shape)
+    note = f"`{feature_name}` takes {len(buckets)} shapes; several functions need target=iOS18"
+    return Change(package, note, [Run(name, name, shapes) for shapes in buckets])
+
+
+def _describe(package: Package, name: str, shapes: Shapes) -> Model_pb2.FunctionDescription:
+    """Return the description of a function for inputs of these shapes."""
+    made = describe_function(package.spec, name)
+    tensors = programs.values_at(package, name, shapes)
+    for feature in (*made.input, *made.output):
+        _fix_feature(feature, tuple(size or 1 for size in tensors[feature.name].shape))
+    return made
+
+
+def _fix_feature(feature: Model_pb2.FeatureDescription, shape: tuple[int, ...]) -> None:
+    if feature.type.WhichOneof("Type") == "imageType":
+        image = feature.type.imageType
+        image.height, image.width = shape[-2:]
+        image.ClearField("imageSizeRange")
+        return
+    array = feature.type.multiArrayType
+    array.ClearField("shapeRange")
+    del array.shape[:]
+    array.shape.extend(shape)

@@ -1,0 +1,91 @@
+"""The proof of a rewrite that changes the interface: the new program with the host's new part against the old program."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ane_sweep.errors import PackageError
+from ane_sweep.fix.interface import Change, Run, Values
+from ane_sweep.fix.proof import MOST_WHOLE_BYTES, Proof, compare_db, largest_difference
+from ane_sweep.mil import graph as mil
+from ane_sweep.mil.element_types import NUMPY
+from ane_sweep.mil.package import Package
+from ane_sweep.mil.proto import MIL_pb2
+from ane_sweep.mil.weights import program_blob_values
+from ane_sweep.placement import programs
+from ane_sweep.reference.regions import run_ops
+
+_SEED = 33
+_LOST_DB, _ENOUGH_DB = 1.0, 120.0
+
+
+def prove_change(before: Package, change: Change) -> Proof:
+    """Run every comparison of a change on random inputs. The results must be the same bits in fp32, and in fp16 as near
+    as before. Raises PackageError if they cannot be run here.
+    """
+    if before.measure_blobs(program_blob_values(before.spec.mlProgram)) > MOST_WHOLE_BYTES:
+        raise PackageError("too large to be run as a whole")
+    found = Proof(0.0, math.inf, math.inf, math.inf, math.inf)
+    for run in change.runs:
+        one = _compare(before, change.package, run)
+        problem = found.problem or (f"{run.after}: {one.problem}" if one.problem else None)
+        worst = min(found.fp16_before, one.fp16_before), min(found.fp16_after, one.fp16_after)
+        found = Proof(max(found.difference, one.difference), *worst, math.inf, math.inf, problem)
+    return found
+
+
+def _compare(before: Package, after: Package, run: Run) -> Proof:
+    given = _draw(before, run)
+    values = {**given, **_run_part(before, run, run.head, given)}
+    exact, half = (_run(before, run.before, given, mode) for mode in ("fp32", "fp16"))
+    new = run.to_new(values)
+    made, fixed = (run.to_old(given, _finish(before, after, run, new, mode)) for mode in ("fp32", "fp16"))
+    difference = max(largest_difference(value, made[name]) for name, value in exact.items())
+    floats = [name for name, value in exact.items() if value.dtype.kind == "f"]
+    old = min((compare_db(exact[name], half[name]) for name in floats), default=math.inf)
+    now = min((compare_db(exact[name], fixed[name]) for name in floats), default=math.inf)
+    problem = None
+    if difference > 0.0:
+        problem = f"fp32 differs by {difference:.2g} of the largest output"
+    elif now < min(old - _LOST_DB, _ENOUGH_DB):
+        problem = f"fp16 loses accuracy: {old:.1f} -> {now:.1f} dB"
+    return Proof(difference, old, now, math.inf, math.inf, problem)
+
+
+def _finish(before: Package, after: Package, run: Run, given: Values, mode: str) -> Values:
+    """Return the outputs of the new function, and what the host makes of them."""
+    names = {value.name for value in after.spec.mlProgram.functions[run.after].inputs}
+    made = _run(after, run.after, {name: value for name, value in given.items() if name in names}, mode)
+    return {**made, **_run_part(before, run, run.tail, made)}
+
+
+def _run_part(package: Package, run: Run, ops: Sequence[MIL_pb2.Operation], given: Values) -> dict[str, np.ndarray]:
+    """Return what some ops of the old function make, with its constants; in fp32, as the host computes."""
+    if not ops:
+        return {}
+    program = mil.view_program(package, run.before)
+    own = [proto for proto in program.block.operations if proto.type == "const" or proto.type.startswith("constexpr_")]
+    made = [value.name for proto in ops for value in proto.outputs]
+    types = {name: program.types[name] for name in given if name in program.types}
+    values = {name: given[name] for name in types}
+    return run_ops(package, program.opset, [*own, *ops], made, types, values, "fp32")
+
+
+def _draw(package: Package, run: Run) -> dict[str, np.ndarray]:
+    """Return random inputs and states of the old function: normal numbers, 0 or 1 for whole ones."""
+    known, _ = programs.inputs_at(package, run.before, dict(run.shapes))
+    generator, made = np.random.default_rng(_SEED), {}
+    for name, tensor in known.items():
+        dtype, shape = NUMPY[tensor.dtype], tuple(size or 1 for size in tensor.shape)
+        numbers = generator.standard_normal(shape) if dtype.kind == "f" else generator.integers(0, 2, shape)
+        made[name] = np.asarray(numbers).astype(dtype)
+    return made
+
+
+def _run(package: Package, name: str, given: Values, mode: str) -> dict[str, np.ndarray]:
+    """Return a function's outputs, and its states when it is done."""
+    function = package.spec.mlProgram.functions[name]
+    block = function.block_specializations[function.opset]
+    inputs = {value.name: value.type for value in function.inputs}
+    return run_ops(package, function.opset, block.operations, list(block.outputs), inputs, given, mode)
