@@ -30,6 +30,7 @@ FLOORS = (
     {"compare"},
     {"report", "tracking"},
     {"bundles"},
+    {"ci"},
     {"engine"},
     {"nightly", "search", "talk", "calibration"},
     {"api"},

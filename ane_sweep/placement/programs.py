@@ -16,7 +16,7 @@ from ane_sweep.mil import chain, graph, pipeline
 from ane_sweep.mil import package as packages
 from ane_sweep.mil.element_types import DTYPE_NAMES, MOST_AXES
 from ane_sweep.mil.proto import MIL_pb2, Model_pb2
-from ane_sweep.placement import defaults
+from ane_sweep.placement import defaults, weight_names
 from ane_sweep.placement.sites import Site, Tensor
 
 Value = MIL_pb2.Value
@@ -214,7 +214,7 @@ class _Reader:
         names = [value.name for value in proto.outputs]
         site = Site(
             kind, inputs, [_tensor(value.type) for value in proto.outputs], name=names[0] if names else "",
-            function=self.function, nested=nested,
+            function=self.function, nested=nested, module=weight_names.find_module(proto),
         )  # fmt: skip
         if self.is_flexible:
             site.outputs = defaults.fill_in_sizes(site)

@@ -73,7 +73,10 @@ class Tensor:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Site:
-    """One op of a program: `inputs` by parameter name (lists, for ops that take several), `outputs` in order."""
+    """One op of a program: `inputs` by parameter name (lists, for ops that take several), `outputs` in order.
+
+    module: path of the torch module that the op comes from ("encoder.layer.3.attention"), as far as it is known.
+    """
 
     type: str
     inputs: dict[str, list[Tensor]]
@@ -82,6 +85,7 @@ class Site:
     name: str = ""
     function: str = "main"
     nested: bool = False
+    module: str = ""
 
     def tensor(self, parameter: str) -> Tensor | None:
         found = self.inputs.get(parameter)
