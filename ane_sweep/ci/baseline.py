@@ -9,14 +9,15 @@ from pathlib import Path
 
 from ane_sweep.bridge import conversion
 from ane_sweep.ci import revisions
-from ane_sweep.ci.judgement import Judgement
+from ane_sweep.ci.judgement import Judgement, list_facts
 from ane_sweep.errors import ConfigError, PackageError
 from ane_sweep.mil import untrusted
 from ane_sweep.placement import judge, predict
 from ane_sweep.placement.changes import compare_ops, list_change_findings
 from ane_sweep.placement.findings import Finding, Severity
+from ane_sweep.placement.predict import AT_DEFAULT
 from ane_sweep.placement.programs import Program
-from ane_sweep.placement.structure import OpNote, describe_ops
+from ane_sweep.placement.structure import OpOutline, describe_ops
 from ane_sweep.placement.types import Placement
 
 _REPORT, _BUNDLE = ".json", ".zip"
@@ -38,7 +39,8 @@ class ReportEntry:
     chip: str
     compute_units: str
     estimate: EstimateEntry
-    ops: list[OpNote]
+    ops: list[OpOutline]
+    facts: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -130,25 +132,37 @@ def compare(made: Judgement, baseline: Baseline) -> None:
     made.baseline = baseline.name
     verdict = made.verdict
     if baseline.is_new:
-        made.add(
-            [_note("new", verdict.chip, baseline.name, "this package is new", "the revision has nothing at its path")]
-        )
+        made.add([_note("new", made, "this package is new", "the revision has nothing at its path")])
         return
     if baseline.placements is not None:
         _compare_counts(made, baseline.placements)
         return
     if baseline.report is None:
         before = predict.predict_chain(baseline.programs, verdict.prediction.chip, verdict.compute_units)
-        ops, made.was_ms = describe_ops(before.rows), round(before.estimate.ms, 4) if before.estimate else None
+        ops, facts = describe_ops(before.rows), list_facts(before.chunks)
+        made.was_ms = round(before.estimate.ms, 4) if before.estimate else None
     else:
         entry = _find_entry(baseline.report, baseline.name, made)
-        ops, made.was_ms = entry.ops, entry.estimate.latency_ms
+        ops, facts, made.was_ms = entry.ops, entry.facts, entry.estimate.latency_ms
         if baseline.report.rules != digest_rules():
             made.in_doubt = True
             why = "another version of ane-sweep made it, so a difference may be the rules' and not the package's"
-            made.add([_note("other_rules", verdict.chip, baseline.name, "the baseline was judged by other rules", why)])
+            made.add([_note("other_rules", made, "the baseline was judged by other rules", why)])
+    _compare_facts(made, facts)
     made.changes = compare_ops(ops, describe_ops(verdict.ops))
     made.add(list_change_findings(made.changes, verdict.chip, baseline.name))
+
+
+def _compare_facts(made: Judgement, before: dict[str, str]) -> None:
+    """Add what differs beside the ops: the oldest OS, the converter, and inputs that take several shapes now."""
+    after = list_facts(made.verdict.prediction.chunks)
+    keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    opened = [key for key in keys if key.startswith("input ") and after.get(key, "").startswith("range")]
+    if others := [f"{key} {before.get(key, 'none')} -> {after.get(key, 'none')}" for key in keys if key not in opened]:
+        made.add([_note("made_otherwise", made, "made otherwise", "; ".join(others))])
+    if opened:
+        finding = _note("range", made, f"{', '.join(opened)}: takes a range of shapes, and did not before", AT_DEFAULT)
+        made.add([replace(finding, severity="warning", confidence="low", do="enumerate the few shapes that you need")])
 
 
 def _find_entry(report: LintReport, name: str, made: Judgement) -> ReportEntry:
@@ -188,7 +202,7 @@ def _compare_counts(made: Judgement, placements: dict[str, Placement]) -> None:
         if kinds and (rule != "left_ane" or before.ops.ane):
             types = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(4))
             why = f"{before.ops.ane} of {before.ops.total} ops were on the ANE, and {after.ops.ane} of {after.ops.total} are"
-            finding = _note(rule, verdict.chip, str(made.baseline), f"{text} ops off the ANE ({types})", why)
+            finding = _note(rule, made, f"{text} ops off the ANE ({types})", why)
             made.add([replace(finding, severity=severity, ops=kinds.total())])
 
 
@@ -200,8 +214,8 @@ def _count_off(placement: Placement) -> Counter[str]:
     return found
 
 
-def _note(rule: str, chip: str, baseline: str, what: str, why: str) -> Finding:
+def _note(rule: str, made: Judgement, what: str, why: str) -> Finding:
     return Finding(
-        rule=f"baseline/{rule}", severity="note", what=what, why=f"compared with {baseline}: {why}", source=baseline,
-        confidence="high", chip=chip,
+        rule=f"baseline/{rule}", severity="note", what=what, why=f"compared with {made.baseline}: {why}",
+        source=str(made.baseline), confidence="high", chip=made.verdict.chip,
     )  # fmt: skip

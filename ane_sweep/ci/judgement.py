@@ -1,10 +1,12 @@
 """One package on one chip as lint reports it: the verdict, its findings, and the exit code that they mean."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ane_sweep.placement.changes import Changes
 from ane_sweep.placement.findings import Finding, list_findings
 from ane_sweep.placement.judge import Verdict
+from ane_sweep.placement.predict import ChunkResult
 from ane_sweep.placement.structure import describe_ops
 from ane_sweep.terminal import IN_DOUBT, NOT_ALL_OK, OK
 
@@ -63,7 +65,11 @@ class Judgement:
         notes = describe_ops(self.verdict.ops)
         for op, note in zip(entry["ops"], notes, strict=True):
             op |= {"module": note.module, "reads": note.reads, "outputs": note.outputs, "weights": note.weights}
-        entry |= {"verdict": self.is_ok, "findings": [finding.to_dict() for finding in self.findings]}
+        entry |= {
+            "facts": list_facts(self.verdict.prediction.chunks),
+            "verdict": self.is_ok,
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
         if self.changes is not None:
             entry["baseline"] = {"name": self.baseline, "latency_ms": self.was_ms, **self.changes.to_dict()}
         return entry
@@ -125,6 +131,14 @@ def _check_latency(made: Judgement, budget: Budget) -> list[Finding]:
             why=f"estimated, band {found.low_ms:.3g} to {found.high_ms:.3g} ms", do="mend what costs most, or raise --max-ms",
         )
     ]  # fmt: skip
+
+
+def list_facts(chunks: Sequence[ChunkResult]) -> dict[str, str]:
+    """Return the facts of all programs of a chain; later ones add those that earlier ones lack."""
+    found: dict[str, str] = {}
+    for chunk in chunks:
+        found = chunk.program.facts | found
+    return found
 
 
 def find_code(judgements: list[Judgement]) -> int:

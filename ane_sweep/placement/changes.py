@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from ane_sweep.placement.findings import Finding, Severity
 from ane_sweep.placement.matching import match_ops
 from ane_sweep.placement.rows import count_text
-from ane_sweep.placement.structure import OpNote
+from ane_sweep.placement.structure import OpOutline
 
 _MOST_NAMES = 3
-Pair = tuple[OpNote, OpNote]  # before, after
+Pair = tuple[OpOutline, OpOutline]  # before, after
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Changes:
     """
 
     moved: list[Pair] = field(default_factory=list)
-    added: list[OpNote] = field(default_factory=list)
-    removed: list[OpNote] = field(default_factory=list)
+    added: list[OpOutline] = field(default_factory=list)
+    removed: list[OpOutline] = field(default_factory=list)
     reshaped: list[Pair] = field(default_factory=list)
     matched: int = 0
     used_ane: bool = True
@@ -34,7 +34,7 @@ class Changes:
         return [pair for pair in self.moved if pair[0].preferred == "ane"]
 
     @property
-    def added_off(self) -> list[OpNote]:
+    def added_off(self) -> list[OpOutline]:
         """Return the new ops off the Neural Engine, if it was used before and more of them came than went away."""
         new = [op for op in self.added if op.preferred != "ane"]
         return new if self.used_ane and len(new) > sum(op.preferred != "ane" for op in self.removed) else []
@@ -59,7 +59,7 @@ class Changes:
         }
 
 
-def compare_ops(before: Sequence[OpNote], after: Sequence[OpNote]) -> Changes:
+def compare_ops(before: Sequence[OpOutline], after: Sequence[OpOutline]) -> Changes:
     """Return what differs between two predictions."""
     pairs = match_ops(before, after)
     both = [(before[first], after[second]) for second, first in sorted(pairs.items())]
@@ -75,15 +75,15 @@ def compare_ops(before: Sequence[OpNote], after: Sequence[OpNote]) -> Changes:
     )
 
 
-def _form(op: OpNote) -> tuple[list[str], list[str]]:
+def _form(op: OpOutline) -> tuple[list[str], list[str]]:
     return op.outputs, op.weights
 
 
-def _op_entry(op: OpNote) -> dict[str, object]:
+def _op_entry(op: OpOutline) -> dict[str, object]:
     return {"name": op.name, "op_type": op.op_type, "module": op.module, "preferred": op.preferred, "reason": op.reason}
 
 
-def _pair_entry(before: OpNote, after: OpNote) -> dict[str, object]:
+def _pair_entry(before: OpOutline, after: OpOutline) -> dict[str, object]:
     return {
         **_op_entry(after), "was": before.preferred, "was_named": before.name,
         "outputs": after.outputs, "had_outputs": before.outputs, "weights": after.weights, "had_weights": before.weights,
@@ -94,20 +94,20 @@ def list_change_findings(changes: Changes, chip: str, baseline: str) -> list[Fin
     """Return the changes as findings, one for each kind, the ones that fail first. `baseline`: its name, for messages."""
     back = [pair for pair in changes.moved if pair not in changes.left_ane]
     new = [op for op in changes.added if op not in changes.added_off]
-    kinds: list[tuple[str, Severity, str, Sequence[OpNote], str | None]] = [
+    kinds: list[tuple[str, Severity, str, Sequence[OpOutline], str | None]] = [
         (
             "left_ane",
             "error",
             "left the ANE",
             [op for _, op in changes.left_ane],
-            "see why below; or accept it: make a new baseline",
+            "mend the reason, or accept the change with a new baseline",
         ),
         (
             "added_off_ane",
             "error",
             "new and off the ANE",
             changes.added_off,
-            "see why below; or accept it: make a new baseline",
+            "mend the reason, or accept the change with a new baseline",
         ),
         ("moved", "note", "moved to another unit", [op for _, op in back], None),
         ("added", "note", "new", new, None),
@@ -127,17 +127,17 @@ def list_change_findings(changes: Changes, chip: str, baseline: str) -> list[Fin
     ]  # fmt: skip
 
 
-def _count_types(ops: Sequence[OpNote]) -> str:
+def _count_types(ops: Sequence[OpOutline]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in Counter(op.op_type for op in ops).most_common(4))
 
 
-def _explain(ops: Sequence[OpNote], was: dict[int, OpNote]) -> list[str]:
+def _explain(ops: Sequence[OpOutline], was: dict[int, OpOutline]) -> list[str]:
     """Return a text for each of the first ops, and one for the number of the others."""
     shown = [_explain_one(op, was.get(id(op))) for op in ops[:_MOST_NAMES]]
     return shown + ([f"{len(ops) - len(shown)} more"] if len(ops) > len(shown) else [])
 
 
-def _explain_one(op: OpNote, before: OpNote | None) -> str:
+def _explain_one(op: OpOutline, before: OpOutline | None) -> str:
     name = f"{op.name} ({op.module})" if op.module else op.name
     if before is None:
         return f"{name} on {op.preferred}" + (f": {op.reason}" if op.preferred != "ane" and op.reason else "")
@@ -147,5 +147,5 @@ def _explain_one(op: OpNote, before: OpNote | None) -> str:
     return f"{name} " + ", ".join(f"{' '.join(old)} -> {' '.join(new)}" for old, new in pairs if old != new)
 
 
-def _least_confidence(ops: Sequence[OpNote]) -> str:
+def _least_confidence(ops: Sequence[OpOutline]) -> str:
     return min((op.confidence for op in ops), key=["low", "medium", "high"].index)

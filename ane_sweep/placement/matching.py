@@ -12,10 +12,10 @@ from collections.abc import Callable, Hashable, Sequence
 from difflib import SequenceMatcher
 from itertools import pairwise
 
-from ane_sweep.placement.structure import OpNote
+from ane_sweep.placement.structure import OpOutline
 
 _MOST_PRODUCT = 250_000  # of the lengths of two gaps; longer ones are not aligned, as that takes the square of the time
-_LEVELS: tuple[Callable[[OpNote], Hashable], ...] = (
+_LEVELS: tuple[Callable[[OpOutline], Hashable], ...] = (
     lambda op: (op.function, op.op_type, op.module, tuple(op.outputs)),
     lambda op: (op.function, op.op_type, op.module),
     lambda op: (op.function, op.op_type),
@@ -23,7 +23,7 @@ _LEVELS: tuple[Callable[[OpNote], Hashable], ...] = (
 Keys = Sequence[Hashable]
 
 
-def match_ops(before: Sequence[OpNote], after: Sequence[OpNote]) -> dict[int, int]:
+def match_ops(before: Sequence[OpOutline], after: Sequence[OpOutline]) -> dict[int, int]:
     """Return {index in `after`: index in `before`} of the ops that correspond."""
     matcher = _OpMatcher(before, after)
     for level in _LEVELS:
@@ -38,26 +38,26 @@ def match_ops(before: Sequence[OpNote], after: Sequence[OpNote]) -> dict[int, in
 class _OpMatcher:
     """The search for pairs. `taken` is `pairs` the other way round; `numbers` gives equal keys of both sides one number."""
 
-    def __init__(self, before: Sequence[OpNote], after: Sequence[OpNote]):
+    def __init__(self, before: Sequence[OpOutline], after: Sequence[OpOutline]):
         self.sides = (before, after)
         self.pairs: dict[int, int] = {}
         self.taken: dict[int, int] = {}
         self.numbers: dict[Hashable, int] = {}
         self.readers = tuple(_list_readers(side) for side in self.sides)
 
-    def pair_by_surroundings(self, level: Callable[[OpNote], Hashable]) -> None:
+    def pair_by_surroundings(self, level: Callable[[OpOutline], Hashable]) -> None:
         """Pair ops by all that is before and after them, then by either of the two."""
         up, down = ([make(side, level) for side in (0, 1)] for make in (self._keys_up, self._keys_down))
         for keys in ([list(zip(*one)) for one in zip(up, down)], up, down):
             self._pair_by(keys[0], keys[1])
 
-    def _keys_up(self, side: int, level: Callable[[OpNote], Hashable]) -> list[int]:
+    def _keys_up(self, side: int, level: Callable[[OpOutline], Hashable]) -> list[int]:
         keys: list[int] = []
         for op in self.sides[side]:
             keys.append(self._number((level(op), *(keys[read] if read >= 0 else -1 for read in op.reads))))
         return keys
 
-    def _keys_down(self, side: int, level: Callable[[OpNote], Hashable]) -> list[int]:
+    def _keys_down(self, side: int, level: Callable[[OpOutline], Hashable]) -> list[int]:
         ops, readers = self.sides[side], self.readers[side]
         keys = [0] * len(ops)
         for place in range(len(ops) - 1, -1, -1):
@@ -112,7 +112,7 @@ class _OpMatcher:
             found[key] = reader
         return {key: reader for key, reader in found.items() if key not in several}
 
-    def align(self, level: Callable[[OpNote], Hashable]) -> None:
+    def align(self, level: Callable[[OpOutline], Hashable]) -> None:
         """Pair ops between two pairs in the order in which both sides have them."""
         ends = [(-1, -1), *self._ordered_pairs(), (len(self.sides[0]), len(self.sides[1]))]
         for (a, b), (next_a, next_b) in pairwise(ends):
@@ -142,7 +142,7 @@ class _OpMatcher:
         return found[::-1]
 
 
-def _list_readers(ops: Sequence[OpNote]) -> list[list[tuple[int, int]]]:
+def _list_readers(ops: Sequence[OpOutline]) -> list[list[tuple[int, int]]]:
     """Return for each op the ops that read its values, each with the slot in which it reads."""
     found: list[list[tuple[int, int]]] = [[] for _ in ops]
     for place, op in enumerate(ops):

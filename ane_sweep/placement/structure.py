@@ -10,7 +10,7 @@ _STORED = 16  # elements of a constant from which on it is a weight, and no sett
 
 
 @dataclass(frozen=True)
-class OpNote:
+class OpOutline:
     """One op of a lint report, as in its JSON.
 
     reads    for each value that it reads: the index of the op that makes it, or -1 for an input of the function
@@ -31,14 +31,14 @@ class OpNote:
     weights: list[str] = field(default_factory=list)
 
 
-def describe_ops(rows: Sequence[OpRow]) -> list[OpNote]:
+def describe_ops(rows: Sequence[OpRow]) -> list[OpOutline]:
     """Return the note of every op, in file order. `rows`: those of all chunks."""
     maker: dict[int, int] = {}
     found = []
     for place, row in enumerate(rows):
         site = row.site
         found.append(
-            OpNote(
+            OpOutline(
                 site.name, site.type, row.preferred, site.function, row.chunk, row.reason, row.confidence,
                 module=site.module, reads=[maker.get(id(tensor), -1) for tensor in site.data],
                 outputs=[repr(tensor) for tensor in site.outputs],
