@@ -17,7 +17,7 @@ def write(judgements: list[Judgement], unread: list[Unread]) -> str:
         return "\n".join([MARKER, *lost])
     failed = [made for made in judgements if not made.is_ok]
     sign = "❌" if failed else "❔" if any(made.in_doubt for made in judgements) else "✅"
-    rows = [row for made in judgements for row in _finding_rows(made)]
+    rows = _finding_rows(judgements)
     more = [f"\n{len(rows) - _MOST_ROWS} more: see `ane-sweep lint --json`."] if len(rows) > _MOST_ROWS else []
     return "\n".join([
         MARKER,
@@ -71,8 +71,12 @@ def _describe_changes(made: Judgement) -> str:
     return ", ".join(f"{len(getattr(found, kind))} {kind}" for kind in kinds if getattr(found, kind))
 
 
-def _finding_rows(made: Judgement) -> list[str]:
-    return [
-        f"| {_SIGNS[one.severity]} | {made.verdict.chip} | {markdown(one.what)} | {markdown(describe(one))} |"
-        for one in made.findings
-    ]
+def _finding_rows(judgements: list[Judgement]) -> list[str]:
+    """Return a row for each finding; equal ones of several chips share one."""
+    chips: dict[tuple[str, str, str], list[str]] = {}
+    for made in judgements:
+        for one in made.findings:
+            seen = chips.setdefault((_SIGNS[one.severity], markdown(one.what), markdown(describe(one))), [])
+            if made.verdict.chip not in seen:
+                seen.append(made.verdict.chip)
+    return [f"| {sign} | {', '.join(seen)} | {what} | {why} |" for (sign, what, why), seen in chips.items()]
