@@ -214,5 +214,6 @@ def test_the_top_level_holds_nothing_else():
         pytest.skip("not a git checkout")
     top = {line.split("/")[0] for line in tracked if line}
     assert top <= {
-        "conf", "ane_sweep", "tests", "outputs", "pyproject.toml", "README.md", ".ci", ".github", ".gitignore", "LICENSE", ".pre-commit-hooks.yaml",
+        "conf", "ane_sweep", "tests", "outputs", "pyproject.toml", "README.md", ".ci", ".github", ".gitignore", "LICENSE",
+        ".pre-commit-hooks.yaml",
     }  # fmt: skip

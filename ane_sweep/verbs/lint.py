@@ -209,7 +209,8 @@ def _parser() -> Parser:
     )
     parser.add("--badge FILE", "write the worst verdict as an SVG badge", user_path)
     parser.json(
-        "packages (each with path, chip, verdict, ane_share, gates, estimate, findings, baseline, ops), errors", "text"
+        "tool, rules, packages (each with path, chip, verdict, ane_share, gates, estimate, findings, baseline, ops), errors",
+        "text",
     )
     return parser
 
