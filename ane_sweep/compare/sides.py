@@ -60,6 +60,13 @@ def side(out: Path, word: str, without: Collection[Path] = ()) -> Side:
     name, typed = _parsed(word)
     folder = _folder(out, name)
     records = good_records(out, without) if folder is None else record.read_records(folder)
+    kept = select_records(records, word)
+    return Side(word, kept, {axis for record in kept for axis in flat_cell(record) if as_typed(axis) in typed})
+
+
+def select_records(records: list[Record], word: str) -> list[Record]:
+    """Return the records that RUN:axis=value,... selects. Raises ConfigError with the known values if it selects no record."""
+    name, typed = _parsed(word)
     cells = [{as_typed(axis): format_value(value) for axis, value in flat_cell(record).items()} for record in records]
     kept = [r for r, cell in zip(records, cells) if all(cell.get(axis) == value for axis, value in typed.items())]
     if records and not kept:
@@ -72,7 +79,7 @@ def side(out: Path, word: str, without: Collection[Path] = ()) -> Side:
         ]
         known = "; ".join([*lacking, *([f"there are: {'  '.join(there)}"] if there else [])])
         raise ConfigError(f"{word}: no cell there has {word[len(name) + 1 :]}; {known}")
-    return Side(word, kept, {axis for record in kept for axis in flat_cell(record) if as_typed(axis) in typed})
+    return kept
 
 
 def _parsed(word: str) -> tuple[str, dict[str, str]]:

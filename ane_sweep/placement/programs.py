@@ -21,6 +21,7 @@ from ane_sweep.placement import defaults
 from ane_sweep.placement.sites import Site, Tensor
 
 Value = MIL_pb2.Value
+_OLDEST = {6: "iOS 15", 7: "iOS 16", 8: "iOS 17", 9: "iOS 18", 10: "iOS 26"}  # by specification version
 _SUB_BYTE_BITS = {"int4": 4, "uint4": 4, "uint1": 1, "uint2": 2, "uint3": 3, "uint6": 6}
 
 
@@ -39,7 +40,8 @@ class Program:
     """One package: its functions' ops at the default shape, and the facts that whole-program gates need.
 
     `without`: weight files that the program refers to but the package lacks. `others`: models of the same pipeline that
-    are not ML Programs. `at_shapes`: the same program at each of its enumerated shapes, by input.
+    are not ML Programs. `at_shapes`: the same program at each of its enumerated shapes, by input. `facts`: oldest OS, converter, and inputs
+    of several shapes.
     """
 
     path: Path
@@ -51,6 +53,7 @@ class Program:
     others: list[str] = field(default_factory=list)
     at_shapes: list[tuple[dict[str, tuple[int, ...]], "Program"]] = field(default_factory=list)
     modules: Modules | None = None
+    facts: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_ranged(self) -> bool:
@@ -101,6 +104,7 @@ def _describe(package: packages.Package, chunk: str, weight_file_bytes: int) -> 
     program.modules = find_modules(package)
     for site in program.sites:
         site.module = program.modules.paths.get((site.function, site.name), "")
+    program.facts = _list_facts(package, program.flexible)
     listed = [one for one in program.flexible if one.shapes]
     for index in range(max((len(one.shapes) for one in listed), default=0)):
         chosen = {one.name: one.shapes[min(index, len(one.shapes) - 1)] for one in listed}
@@ -129,6 +133,23 @@ def _at(
     if not program.functions:
         raise PackageError(f"{path}: its program has no function; convert the model again")
     return program
+
+
+def _list_facts(package: packages.Package, flexible: list[Flexible]) -> dict[str, str]:
+    """Return facts about how a program was made, by which a report tells what was changed beside its ops."""
+    spec = package.spec
+    prefix = "com.github.apple.coremltools."
+    made = {
+        key.removeprefix(prefix): value
+        for key, value in spec.description.metadata.userDefined.items()
+        if key.startswith(prefix)
+    }
+    kept = {"coremltools": made.get("version"), "frontend": made.get("source_dialect"), "source": made.get("source")}
+    return {
+        "oldest OS": _OLDEST.get(spec.specificationVersion, f"specification {spec.specificationVersion}"),
+        **{name: value for name, value in kept.items() if value},
+        **{f"input {one.name}": f"{one.kind} {one.shapes or one.default}" for one in flexible},
+    }
 
 
 def inputs_at(

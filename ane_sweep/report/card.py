@@ -61,7 +61,9 @@ def describe_cell(record: Record, command: Sequence[str]) -> Card:
     made |= {name: str(record.realised[name]) for name in ("runtime", "numerics") if name in record.realised}
     made["host chip"] = str(record.host.get("chip") or record.host.get("cpu") or "not known")
     warnings = ["the weights are random: accuracy and scores mean nothing"] if has_random_weights(record) else []
-    warnings += ["latencies of kind measured are of this host's CPU, not of an Apple device"] if is_check(record) else []
+    warnings += (
+        ["latencies of kind measured are of this host's CPU, not of an Apple device"] if is_check(record) else []
+    )
     warnings += [f"{record.status.value}: {record.reason}"] if record.reason else []
     figures = [
         Figure(one.name, one.value, one.unit, one.kind, one.chip) for one in record.metrics if one.value is not None

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from ane_sweep.reference.features import Feature
 
 
+KINDS = ("numerics/", "compression/", "load/")  # what the rules of its findings begin with
+
+
 def add_options(parser: Parser) -> None:
     """Add the options for rules that run the program."""
     parser.add("--numbers", "run the program, and warn of values that fp16 loses (needs the worker's packages)")

@@ -16,6 +16,7 @@ from ane_sweep import installed, tables
 from ane_sweep.bridge.disk import open_user_file
 from ane_sweep.errors import AneSweepError, ConfigError
 from ane_sweep.machine.memory import memory_budget
+from ane_sweep.mil.effects import PRODUCT_NS, select_effects
 from ane_sweep.terminal import BAD_CONFIGURATION, OK, say, tell
 from ane_sweep.words import Parser, make_integer_reader
 
@@ -154,13 +155,12 @@ def load(path: Path, given: argparse.Namespace, numerics: str | None = None) -> 
 
 def say_if_slow(path: Path, names: Iterable[str] | None, option: str) -> None:
     """Print the expected time before a long computation, if every product is rounded separately."""
-    from ane_sweep.mil import effects
     from ane_sweep.placement import costs, programs
 
-    if "products" not in effects.select_effects(names):
+    if "products" not in select_effects(names):
         return
     sites = [site for part in programs.load_chain([path]) for site in part.sites]
-    seconds = sum(map(costs.flop, sites)) / 2 * effects.PRODUCT_NS / 1e9
+    seconds = sum(map(costs.flop, sites)) / 2 * PRODUCT_NS / 1e9
     if seconds >= _SLOW_S:
         say(
             f"{option} rounds every product by itself: about {seconds:.0f} s of one core here; --effects without `products` less"

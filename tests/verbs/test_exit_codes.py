@@ -184,6 +184,10 @@ def arrange(room, verb: str, code: int) -> list[str]:
             return ["max-gb=1"]
         case ("lint", 0 | 1):
             return [str(conv_chain(room.path / "m.mlpackage", 8 if code == 0 else 1))]
+        case ("lint", 3):  # an A12 has no estimate
+            return [str(conv_chain(room.path / "m.mlpackage", 8)), "--chip", "a12", "--max-ms", "9", "--min-ane", "0"]
+        case ("ci", 0):
+            return ["write", "github"]
         case ("calibrate", 0 | 1 | 3):
             done = calibration.Calibration("m3", room.path, CalibrationRows(), None, room.path / "c.zip", code)
             room.patch.setattr(calibration, "calibrate", lambda *_: done)

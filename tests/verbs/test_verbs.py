@@ -19,7 +19,7 @@ BUSY = {
     "history": ["x"], "nightly": ["write", "cron"], "log": ["nosuch", "uri=http://127.0.0.1:1"], "export": ["last"],
     "import": ["nosuch.zip"], "prune": ["older-than-days=x"], "lint": ["nosuch", "--chip"], "devices": ["--jsn"],
     "doctor": ["now"], "run": ["nosuch", "--random", "-1"], "diff": ["a"], "version": ["now"], "help": ["nosuch"],
-    "calibrate": ["run", "now"], "hwx": ["nosuch", "--task", "x"],
+    "calibrate": ["run", "now"], "ci": ["write", "gitlab"], "hwx": ["nosuch", "--task", "x"],
     "best": ["-m", "psnr_db>=x", "chunks=0"], "list": ["now"], "get": ["last"], "completion": ["tcsh"], "fleet": ["worker", "http://x"],
     "generate": ["model=nosuch", "samples=0", "--stop", ""], "classify": ["nosuch", "file=nosuch", "count=x"],
 }  # fmt: skip
@@ -75,7 +75,7 @@ def test_the_help_has_every_word_and_its_example_is_one(verb, monkeypatch):
 def test_a_wrong_flag_is_refused_with_those_there_are(verb, monkeypatch):
     (parser,) = parsers(monkeypatch, [verb])
     with pytest.raises(ConfigError, match=r"--nonsense: unknown here.*; known: "):
-        words = {"completion": ["bash"], "fleet": ["status"]}.get(verb, ["a", "b"])
+        words = {"completion": ["bash"], "fleet": ["status"], "ci": ["write", "github"]}.get(verb, ["a", "b"])
         parser.read(["--nonsense"] if verb in ("devices", "doctor", "version", "prune") else [*words, "--nonsense"])
 
 
