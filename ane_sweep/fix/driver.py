@@ -18,6 +18,7 @@ from ane_sweep.placement import chips, judge
 from ane_sweep.placement.chips import Chip
 
 _MOST_ROUNDS = 8  # through all rewrites; each but the last changed the program
+_MOST_PASSES = 4  # of one rewrite, as a place may only match when another one has been changed
 
 Failures = dict[tuple[str, str], str]  # (rewrite, place): the problem of its proof
 
@@ -234,7 +235,9 @@ class _Attempt:
         failed: Failures = {}
         for graph in self.work.open_graphs(self.package):
             for name in (self.name, *REWRITES[self.name].then):
-                self._apply_to(graph, name, failed)
+                for _ in range(_MOST_PASSES):
+                    if not self._apply_to(graph, name, failed):
+                        break
             graph.program.block.CopyFrom(graph.write_block())
         return failed
 
@@ -242,8 +245,9 @@ class _Attempt:
         found = rewrite.find_sites(name, graph)
         return [site for site in found if (name, site.name) not in self.work.excluded]
 
-    def _apply_to(self, graph: Graph, name: str, failed: Failures) -> None:
-        module = rewrite.load(name)
+    def _apply_to(self, graph: Graph, name: str, failed: Failures) -> bool:
+        """Apply one rewrite to the places where it matches now; return True if it changed one."""
+        module, changed = rewrite.load(name), len(self.changes)
         for site in self._list_sites(graph, name):
             place = site.name
             if not site.is_alive:
@@ -263,6 +267,7 @@ class _Attempt:
             elif self.worst is None or found.fp16_after < self.worst.fp16_after:
                 self.worst = found
             self.changes.append(PlaceChange(name, place, region.removed, region.added, not isinstance(found, str)))
+        return len(self.changes) > changed
 
     def _prove(self, graph: Graph, name: str, region: proof.Region, masks: tuple[str, ...]) -> Proof | str:
         """Return the proof of a region, from memory if an equal one was proven, or the reason why it cannot be run."""
