@@ -40,7 +40,7 @@ FLOORS = (
 LIBRARIES = {"mil", "reference", "hwx", "stats", "placement"}
 WORKER_ROOMS = ("worker", "reference", "coreml_anywhere")
 # these run a program themselves, with the reference runtime
-IN_PROCESS = {"verbs.run", "verbs.diff", "verbs.fix", "fix.driver", "fix.proof", ""}
+IN_PROCESS = {"verbs.run", "verbs.diff", "verbs.fix", "fix.driver", "fix.proof", "fix.whole", ""}
 
 
 def modules() -> list[Path]:

@@ -1,11 +1,12 @@
 """Apply rewrites to a package: each on a trial copy, proven place by place, and kept if the prediction or accuracy gains."""
 
+import math
 import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ane_sweep.errors import PackageError, StageError
-from ane_sweep.fix import figures, output, proof, rewrite
+from ane_sweep.errors import PackageError
+from ane_sweep.fix import figures, output, proof, rewrite, whole
 from ane_sweep.fix.figures import Figures
 from ane_sweep.fix.graph import Graph
 from ane_sweep.fix.proof import Proof
@@ -17,6 +18,8 @@ from ane_sweep.placement import chips, judge
 from ane_sweep.placement.chips import Chip
 
 _MOST_ROUNDS = 8  # through all rewrites; each but the last changed the program
+
+_MOST_DROPPED = 3  # places of a rewrite that the proof of the whole refuses before all of it is left out
 
 Failures = dict[tuple[str, str], str]  # (rewrite, place): the problem of its proof
 
@@ -76,66 +79,94 @@ class Report:
 def fix(path: Path, out: Path | None = None, chip: str = "m4", only: tuple[str, ...] = ()) -> Report:
     """Rewrite a package for a chip and write it to `out`, in place of what is there; without `out` only report.
 
-    Nothing is written if no rewrite is kept. Raises PackageError for a package that cannot be read, ConfigError for an
-    unknown chip or rewrite, StageError if the whole program no longer computes the same.
+    Nothing is written if no rewrite is kept. A rewrite, or a place of one, without which alone the whole program computes
+    the same is left out with that reason. Raises PackageError for a package that cannot be read, ConfigError for an unknown
+    chip or rewrite.
     """
     names, wanted = rewrite.choose(only), chips.get(chip)
     package = packages.read(path)
     figures.check_readable(package)
     folder = out.parent if out is not None else None
     with judge.pause_collection(), tempfile.TemporaryDirectory(prefix=".ane-sweep-", dir=folder) as scratch:
-        work = _Work(package, wanted, Path(scratch))
-        for _ in range(_MOST_ROUNDS):
-            if not work.try_all(names):
-                break
-        report = Report(path, wanted.chip, work.first, work.figures, work.trials, "nothing was changed")
-        if report.applied:
-            report.whole = _prove_functions(package, work.package, report.applied)
-            if out is not None:
-                made = Path(scratch) / out.name
-                output.write_package(package, work.package, made)
-                output.put_in_place(made, out)
-                report.written = out
+        work = Workpiece(package, wanted, Path(scratch))
+        proven = work.run(names)
+        report = Report(path, wanted.chip, work.first, work.figures, work.trials, proven)
+        if report.applied and out is not None:
+            made = Path(scratch) / out.name
+            output.write_package(package, work.package, made)
+            output.put_in_place(made, out)
+            report.written = out
     return report
 
 
-def apply_rewrite(package: Package, name: str, scratch: Path) -> tuple[Package, list[PlaceChange], Failures]:
-    """Apply one rewrite wherever it matches, whatever is predicted.
+class Workpiece:
+    """A package under way: its present program, the figures of this, and all trials.
 
-    Return the rewritten package (its new weights lie in `scratch`), the changes, and the places whose proof failed.
+    `kept` holds the program after each rewrite that was kept; `dropped` the rewrites and places that the proof of the whole
+    program refused.
     """
-    attempt = _Attempt(_Work(package, chips.get("m4"), scratch), name)
-    failed = attempt.apply()
-    return attempt.package, attempt.changes, failed
-
-
-def _prove_functions(before: Package, after: Package, trials: list[RewriteTrial]) -> str:
-    """Prove every function of a package as a whole and return the result as text. Raises StageError if one fails."""
-    is_exact = all(REWRITES[trial.rewrite].bound == 0.0 for trial in trials)
-    mends_nan = any(REWRITES[trial.rewrite].mends_nan for trial in trials)
-    enough = min(REWRITES[trial.rewrite].enough_db for trial in trials)
-    for function in sorted(before.spec.mlProgram.functions):
-        try:
-            problem = proof.prove_whole(before, after, function, is_exact, enough, mends_nan)
-        except PackageError as error:
-            return f"not proven as a whole: {error}"
-        if problem is not None:
-            raise StageError(
-                f"{before.path}: {problem}; nothing was written. That is a mistake of a rewrite: try them one by one"
-            )
-    return "the whole program computes the same on random inputs"
-
-
-class _Work:
-    """A package under way: its present program, the figures of this, and all trials."""
 
     def __init__(self, package: Package, chip: Chip, scratch: Path):
-        self.package, self.chip, self.scratch = output.copy_package(package), chip, scratch
-        self.first = self.figures = figures.measure_figures(package, chip)
-        self.trials: list[RewriteTrial] = []
+        self.source, self.chip, self.scratch = package, chip, scratch
+        self.first = figures.measure_figures(package, chip)
+        self.dropped: list[RewriteTrial] = []
         self.excluded: set[tuple[str, str]] = set()
         self.proofs: dict[tuple[str, str], Proof | str] = {}
-        self.graphs = self.open_graphs(self.package)
+        self.start()
+
+    def start(self) -> None:
+        """Begin with the original program again."""
+        self.figures, self.trials = self.first, list(self.dropped)
+        self.kept: list[tuple[str, Package]] = []
+        self.turn_to(output.copy_package(self.source))
+
+    def turn_to(self, package: Package) -> None:
+        """Let a package be the present one."""
+        self.package, self.graphs = package, self.open_graphs(package)
+
+    def run(self, names: list[str]) -> str:
+        """Apply rewrites until none is kept, and leave out what the proof of the whole refuses. Return the proof as text."""
+        while True:
+            left = [name for name in names if self.count_dropped(name) < _MOST_DROPPED]
+            for _ in range(_MOST_ROUNDS):
+                if not self.try_all(left):
+                    break
+            if not self.kept:
+                return "nothing was changed"
+            found = whole.prove(self.source, self.package, [name for name, _ in self.kept])
+            if found.problem is None:
+                return found.text
+            self._drop(found.problem)
+
+    def count_dropped(self, name: str) -> int:
+        """Return how many places of a rewrite the proof of the whole program refused."""
+        return sum(trial.rewrite == name for trial in self.dropped)
+
+    def _drop(self, problem: str) -> None:
+        """Exclude the place with which the whole program first computes something else, and begin again."""
+        programs = [self.source, *(package for _, package in self.kept)]
+        names = [name for name, _ in self.kept]
+        step = whole.find_first(
+            len(names), lambda count: whole.prove(self.source, programs[count], names[:count]).holds
+        )
+        name = names[step - 1]
+        self.turn_to(programs[step - 1])
+        full = RewriteAttempt(self, name)
+        full.apply()
+        changes = full.changes
+
+        def holds(count: int) -> bool:
+            attempt = RewriteAttempt(self, name, count)
+            attempt.apply()
+            return whole.prove(self.source, attempt.package, names[:step]).holds
+
+        place = changes[whole.find_first(len(changes), holds) - 1]
+        self.excluded.add((place.rewrite, place.place))
+        reason = f"{place.rewrite} at {place.place} is left out, as with it {problem}"
+        if self.count_dropped(name) + 1 == _MOST_DROPPED:
+            reason += "; so are all other places, after as many as this"
+        self.dropped.append(RewriteTrial(name, "refused", reason, self.first, self.first))
+        self.start()
 
     def open_graphs(self, package: Package) -> list[Graph]:
         """Return every function of a package as a graph."""
@@ -157,7 +188,7 @@ class _Work:
         """Try a rewrite, once more without the places whose proof failed."""
         refused: list[str] = []
         while True:
-            attempt = _Attempt(self, name)
+            attempt = RewriteAttempt(self, name)
             failed = attempt.apply()
             if not failed:
                 break
@@ -171,16 +202,17 @@ class _Work:
         trial = attempt.judge()
         self.trials.append(trial)
         if trial.status == "applied":
-            self.package, self.figures = attempt.package, trial.after
-            self.graphs = self.open_graphs(self.package)
+            self.figures = trial.after
+            self.kept.append((name, attempt.package))
+            self.turn_to(attempt.package)
         return trial.status == "applied"
 
 
-class _Attempt:
-    """One rewrite (and those that go with it) on a copy of a program."""
+class RewriteAttempt:
+    """One rewrite (and those that go with it) on a copy of a program, at no more than `most` places."""
 
-    def __init__(self, work: _Work, name: str):
-        self.work, self.name, self.package = work, name, work.package
+    def __init__(self, work: Workpiece, name: str, most: float = math.inf):
+        self.work, self.name, self.most, self.package = work, name, most, work.package
         self.changes: list[PlaceChange] = []
         self.worst: Proof | None = None
         self.unproven: str | None = None
@@ -205,7 +237,7 @@ class _Attempt:
         module = rewrite.load(name)
         for site in self._list_sites(graph, name):
             place = site.name
-            if not site.is_alive:
+            if not site.is_alive or len(self.changes) >= self.most:
                 continue
             graph.begin_site()
             try:
@@ -229,7 +261,7 @@ class _Attempt:
         if key not in self.work.proofs:
             try:
                 found = proof.prove_region(
-                    graph, region, one.bound, one.scales, one.kind == "accuracy", one.enough_db, one.mends_nan, masks
+                    graph, region, one.bound, one.scales, one.kind == "accuracy", one.lost_db, one.mends_nan, masks
                 )
             except PackageError as error:
                 self.work.proofs[key] = str(error)
