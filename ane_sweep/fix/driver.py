@@ -1,11 +1,12 @@
 """Apply rewrites to a package: each on a trial copy, proven place by place, and kept if the prediction or accuracy gains."""
 
+import math
 import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ane_sweep.errors import PackageError, StageError
-from ane_sweep.fix import figures, functions, host_proof, interface, output, proof, rewrite
+from ane_sweep.errors import PackageError
+from ane_sweep.fix import figures, functions, host_proof, interface, output, proof, rewrite, whole
 from ane_sweep.fix.figures import Figures
 from ane_sweep.fix.graph import Graph
 from ane_sweep.fix.interface import BY_NAME
@@ -19,6 +20,8 @@ from ane_sweep.placement.chips import Chip
 
 _MOST_ROUNDS = 8  # through all rewrites; each but the last changed the program
 _MOST_PASSES = 4  # of one rewrite, as a place may only match when another one has been changed
+
+_MOST_DROPPED = 3  # places of a rewrite that the proof of the whole refuses before all of it is left out
 
 Failures = dict[tuple[str, str], str]  # (rewrite, place): the problem of its proof
 
@@ -81,75 +84,103 @@ def fix(
     """Rewrite a package for a chip and write it to `out`, in place of what is there; without `out` only report.
 
     Rewrites that change the interface are applied if `only` names them, before the others; `sizes` is for them.
-    Nothing is written if no rewrite is kept. Raises PackageError for a package that cannot be read, ConfigError for an
-    unknown chip or rewrite, StageError if the whole program no longer computes the same.
+    Nothing is written if no rewrite is kept. A rewrite, or a place of one, without which alone the whole program computes
+    the same is left out with that reason. Raises PackageError for a package that cannot be read, ConfigError for an unknown
+    chip or rewrite.
     """
     names, wanted = rewrite.choose(only), chips.get(chip)
     package = packages.read(path)
     figures.check_readable(package)
     folder = out.parent if out is not None else None
     with judge.pause_collection(), tempfile.TemporaryDirectory(prefix=".ane-sweep-", dir=folder) as scratch:
-        work = _Work(package, wanted, Path(scratch))
+        work = Workpiece(package, wanted, Path(scratch))
         for name in BY_NAME:
             if name in only:
                 work.change_interface(name, sizes)
             elif not only:
                 work.offer(name)
-        changed = work.package
-        for _ in range(_MOST_ROUNDS):
-            if not work.try_all(names):
-                break
-        report = Report(path, wanted.chip, work.first, work.figures, work.trials, "nothing was changed")
-        if report.applied:
-            report.whole = _prove_functions(changed, work.package, report.applied)
-            if out is not None:
-                made = Path(scratch) / out.name
-                output.write_package(package, work.package, made)
-                output.put_in_place(made, out)
-                report.written = out
+        proven = work.run(names)
+        report = Report(path, wanted.chip, work.first, work.figures, work.trials, proven)
+        if report.applied and out is not None:
+            made = Path(scratch) / out.name
+            output.write_package(package, work.package, made)
+            output.put_in_place(made, out)
+            report.written = out
     return report
 
 
-def apply_rewrite(package: Package, name: str, scratch: Path) -> tuple[Package, list[PlaceChange], Failures]:
-    """Apply one rewrite wherever it matches, whatever is predicted.
+class Workpiece:
+    """A package under way: its present program, the figures of this, and all trials.
 
-    Return the rewritten package (its new weights lie in `scratch`), the changes, and the places whose proof failed.
+    `source` is the program before the rewrites that keep its interface, `kept` the program after each of these that was kept.
+    `settled` holds what stays when the work begins again: changes of the interface, and what the proof of the whole refused.
     """
-    attempt = _Attempt(_Work(package, chips.get("m4"), scratch), name)
-    failed = attempt.apply()
-    return attempt.package, attempt.changes, failed
-
-
-def _prove_functions(before: Package, after: Package, trials: list[RewriteTrial]) -> str:
-    """Prove every function of a package as a whole and return the result as text. Raises StageError if one fails."""
-    trials = [trial for trial in trials if trial.rewrite in REWRITES]
-    if not trials:
-        return "with the host's part it computes the same on random inputs"
-    is_exact = all(REWRITES[trial.rewrite].bound == 0.0 for trial in trials)
-    mends_nan = any(REWRITES[trial.rewrite].mends_nan for trial in trials)
-    enough = min(REWRITES[trial.rewrite].enough_db for trial in trials)
-    for function in sorted(before.spec.mlProgram.functions):
-        try:
-            problem = proof.prove_whole(before, after, function, is_exact, enough, mends_nan)
-        except PackageError as error:
-            return f"not proven as a whole: {error}"
-        if problem is not None:
-            raise StageError(
-                f"{before.path}: {problem}; nothing was written. That is a mistake of a rewrite: try them one by one"
-            )
-    return "the whole program computes the same on random inputs"
-
-
-class _Work:
-    """A package under way: its present program, the figures of this, and all trials."""
 
     def __init__(self, package: Package, chip: Chip, scratch: Path):
-        self.package, self.chip, self.scratch = output.copy_package(package), chip, scratch
-        self.first = self.figures = figures.measure_figures(package, chip)
-        self.trials: list[RewriteTrial] = []
+        self.source, self.chip, self.scratch = package, chip, scratch
+        self.first = self.start_figures = figures.measure_figures(package, chip)
+        self.settled: list[RewriteTrial] = []
         self.excluded: set[tuple[str, str]] = set()
         self.proofs: dict[tuple[str, str], Proof | str] = {}
-        self.graphs = self.open_graphs(self.package)
+        self.start()
+
+    def start(self) -> None:
+        """Begin again, with the program as it is before the rewrites that keep its interface."""
+        self.figures, self.trials = self.start_figures, list(self.settled)
+        self.kept: list[tuple[str, Package]] = []
+        self.turn_to(output.copy_package(self.source))
+
+    def turn_to(self, package: Package) -> None:
+        """Let a package be the present one."""
+        self.package, self.graphs = package, self.open_graphs(package)
+
+    def run(self, names: list[str]) -> str:
+        """Apply rewrites until none is kept, and leave out what the proof of the whole refuses. Return the proof as text."""
+        self.start()
+        while True:
+            left = [name for name in names if self.count_dropped(name) < _MOST_DROPPED]
+            for _ in range(_MOST_ROUNDS):
+                if not self.try_all(left):
+                    break
+            if not self.kept:
+                by_name = any(trial.status == "applied" for trial in self.settled)
+                return (
+                    "with the host's part it computes the same on random inputs" if by_name else "nothing was changed"
+                )
+            found = whole.prove(self.source, self.package, [name for name, _ in self.kept])
+            if found.problem is None:
+                return found.text
+            self._drop(found.problem)
+
+    def count_dropped(self, name: str) -> int:
+        """Return how many places of a rewrite the proof of the whole program refused."""
+        return sum(trial.rewrite == name for trial in self.settled)
+
+    def _drop(self, problem: str) -> None:
+        """Exclude the place with which the whole program first computes something else, and begin again."""
+        programs = [self.source, *(package for _, package in self.kept)]
+        names = [name for name, _ in self.kept]
+        step = whole.find_first(
+            len(names), lambda count: whole.prove(self.source, programs[count], names[:count]).holds
+        )
+        name = names[step - 1]
+        self.turn_to(programs[step - 1])
+        full = RewriteAttempt(self, name)
+        full.apply()
+        changes = full.changes
+
+        def holds(count: int) -> bool:
+            attempt = RewriteAttempt(self, name, count)
+            attempt.apply()
+            return whole.prove(self.source, attempt.package, names[:step]).holds
+
+        place = changes[whole.find_first(len(changes), holds) - 1]
+        self.excluded.add((place.rewrite, place.place))
+        reason = f"{place.rewrite} at {place.place} is left out, as with it {problem}"
+        if self.count_dropped(name) + 1 == _MOST_DROPPED:
+            reason += "; so are all other places, after as many as this"
+        self.settled.append(RewriteTrial(name, "refused", reason, self.first, self.first))
+        self.start()
 
     def open_graphs(self, package: Package) -> list[Graph]:
         """Return every function of a package as a graph."""
@@ -160,7 +191,7 @@ class _Work:
         """Report a rewrite that changes the interface and matches: it is not applied without its name."""
         if interface.load(name).find(self.package):
             reason = f"it changes the interface: {BY_NAME[name].host}; `--only {name}` applies it"
-            self.trials.append(RewriteTrial(name, "by name", reason, self.figures, self.figures))
+            self.settled.append(RewriteTrial(name, "by name", reason, self.figures, self.figures))
 
     def change_interface(self, name: str, sizes: str) -> None:
         """Apply a rewrite that changes the interface, if it matches, and prove it with the host's new part."""
@@ -172,17 +203,17 @@ class _Work:
             made = module.change(output.copy_package(self.package), sizes)
             found = host_proof.prove_change(self.package, made)
         except (ValueError, PackageError) as error:
-            self.trials.append(RewriteTrial(name, "refused", str(error), self.figures, self.figures))
+            self.settled.append(RewriteTrial(name, "refused", str(error), self.figures, self.figures))
             return
         after = figures.measure_figures(functions.keep_default(made.package), self.chip)
         problem = found.problem
         reason = problem or f"{made.note}; asked for by name ({figures.find_gain(self.figures, after)[1]})"
         changes = [PlaceChange(name, place, [], [], True) for place in places if problem is None]
         status = "applied" if problem is None else "refused"
-        self.trials.append(RewriteTrial(name, status, reason, self.figures, after, changes, found))
+        self.settled.append(RewriteTrial(name, status, reason, self.figures, after, changes, found))
         if problem is None:
-            self.package, self.figures = made.package, figures.measure_figures(made.package, self.chip)
-            self.graphs = self.open_graphs(self.package)
+            self.source, self.start_figures = made.package, figures.measure_figures(made.package, self.chip)
+            self.start()
 
     def try_all(self, names: list[str]) -> bool:
         """Try every rewrite once in order; return True if one was kept. Judgements of earlier rounds are replaced."""
@@ -199,7 +230,7 @@ class _Work:
         """Try a rewrite, once more without the places whose proof failed."""
         refused: list[str] = []
         while True:
-            attempt = _Attempt(self, name)
+            attempt = RewriteAttempt(self, name)
             failed = attempt.apply()
             if not failed:
                 break
@@ -213,16 +244,17 @@ class _Work:
         trial = attempt.judge()
         self.trials.append(trial)
         if trial.status == "applied":
-            self.package, self.figures = attempt.package, trial.after
-            self.graphs = self.open_graphs(self.package)
+            self.figures = trial.after
+            self.kept.append((name, attempt.package))
+            self.turn_to(attempt.package)
         return trial.status == "applied"
 
 
-class _Attempt:
-    """One rewrite (and those that go with it) on a copy of a program."""
+class RewriteAttempt:
+    """One rewrite (and those that go with it) on a copy of a program, at no more than `most` places."""
 
-    def __init__(self, work: _Work, name: str):
-        self.work, self.name, self.package = work, name, work.package
+    def __init__(self, work: Workpiece, name: str, most: float = math.inf):
+        self.work, self.name, self.most, self.package = work, name, most, work.package
         self.changes: list[PlaceChange] = []
         self.worst: Proof | None = None
         self.unproven: str | None = None
@@ -250,7 +282,7 @@ class _Attempt:
         module, changed = rewrite.load(name), len(self.changes)
         for site in self._list_sites(graph, name):
             place = site.name
-            if not site.is_alive:
+            if not site.is_alive or len(self.changes) >= self.most:
                 continue
             graph.begin_site()
             try:
@@ -275,7 +307,7 @@ class _Attempt:
         if key not in self.work.proofs:
             try:
                 found = proof.prove_region(
-                    graph, region, one.bound, one.scales, one.kind == "accuracy", one.enough_db, one.mends_nan, masks
+                    graph, region, one.bound, one.scales, one.kind == "accuracy", one.lost_db, one.mends_nan, masks
                 )
             except PackageError as error:
                 self.work.proofs[key] = str(error)

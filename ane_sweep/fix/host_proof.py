@@ -7,7 +7,8 @@ import numpy as np
 
 from ane_sweep.errors import PackageError
 from ane_sweep.fix.interface import Change, Run, Values
-from ane_sweep.fix.proof import MOST_WHOLE_BYTES, Proof, compare_db, largest_difference
+from ane_sweep.fix.proof import Proof, compare_db, largest_difference
+from ane_sweep.fix.whole import MOST_WHOLE_BYTES
 from ane_sweep.mil import graph as mil
 from ane_sweep.mil.element_types import NUMPY
 from ane_sweep.mil.package import Package

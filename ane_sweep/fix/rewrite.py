@@ -36,8 +36,9 @@ class ProgramRewrite:
     source      where the advice comes from
     evidence    measurements with their author and chip; or "predicted only"
     scales      standard deviations of the random inputs with which each place is proven
-    enough_db   the PSNR in fp16 above which a place may lose; for an op that the reference computes without a rounding
-                between its parts, as no hardware is known to
+    lost_db     the PSNR in fp16 that a place may lose; more than 1 only if the original, as long as nothing in it overflows,
+                has fewer roundings
+    lost_why    the reason, if that is more than 1
     chips       the chips or families that it is for; empty: any, as the prediction decides
     least_opset the first opset ("CoreML5" is 5) that has the ops of the replacement
     mends_nan   True if the replacement makes numbers where the original makes NaN; elsewhere the bound holds
@@ -53,7 +54,8 @@ class ProgramRewrite:
     source: str
     evidence: str
     scales: tuple[float, ...] = (1.0, 8.0)
-    enough_db: float = 120.0
+    lost_db: float = 1.0
+    lost_why: str = ""
     chips: tuple[str, ...] = ()
     least_opset: int = 5
     mends_nan: bool = False

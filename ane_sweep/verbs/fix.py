@@ -4,14 +4,14 @@ import argparse
 import math
 
 from ane_sweep import installed, tables
-from ane_sweep.errors import ConfigError, StageError
+from ane_sweep.errors import ConfigError
 from ane_sweep.fix import driver
 from ane_sweep.fix.driver import Report, RewriteTrial
 from ane_sweep.fix.figures import Figures
 from ane_sweep.fix.interface import BY_NAME
 from ane_sweep.fix.rewrite import REWRITES, choose
 from ane_sweep.folders import user_path
-from ane_sweep.terminal import NOT_ALL_OK, count, format_path, print_result, say, size
+from ane_sweep.terminal import count, format_path, print_result, size
 from ane_sweep.verbs import _workers
 from ane_sweep.verbs.run import within_memory
 from ane_sweep.words import Parser
@@ -27,7 +27,6 @@ def fix(args: list[str]) -> int:
         "Rewrite an ML Program for the Neural Engine: each rewrite is run against the original ops, and kept if the prediction for "
         "the chip, or the accuracy, gains by it. Figures are predicted. Without -o nothing is written.",
         "ane-sweep fix model.mlpackage -o better.mlpackage",
-        {NOT_ALL_OK: "the rewritten program computes something else; nothing was written"},
     )
     parser.add("model MODEL", "a .mlpackage of an ML Program", nargs="?")
     _workers.add_shared_options(parser, "the package to write (default: only report)")
@@ -62,13 +61,7 @@ def _fix(given: argparse.Namespace) -> int:
         out = _workers.parse_target(given, "fix", True, "a package is called NAME.mlpackage")
         _workers.refuse_existing(out, given.force)
         _workers.refuse_place(path, out)
-    try:
-        report = driver.fix(path, out, given.chip, given.only, given.sizes)
-    except StageError as error:
-        if type(error) is not StageError:  # a package that cannot be read is a wrong word
-            raise
-        say(f"error: {error}")
-        return NOT_ALL_OK
+    report = driver.fix(path, out, given.chip, given.only, given.sizes)
     return print_result(given.json, describe_report(report, given), **report.to_dict())
 
 
@@ -126,10 +119,11 @@ def _explain(trial: RewriteTrial) -> list[str]:
         ]  # fmt: skip
     one = REWRITES[trial.rewrite]
     bound = "the same bits in fp32" if one.bound == 0.0 else f"within {one.bound:.1g} of the largest output in fp32"
-    return [
+    lines = [
         f"{trial.rewrite} ({one.kind}): {one.help}", f"  when      {one.condition}", f"  bound     {bound}: {one.derivation}",
         f"  source    {one.source}", f"  evidence  {one.evidence}",
     ]  # fmt: skip
+    return lines + ([f"  fp16      may lose {one.lost_db:g} dB: {one.lost_why}"] if one.lost_why else [])
 
 
 def _differ(trial: RewriteTrial) -> list[str]:

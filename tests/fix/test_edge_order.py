@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fix.checks import check_rewrite, check_untouched, save
+from fix.checks import apply_rewrite, check_rewrite, check_untouched, save
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,7 +85,7 @@ def test_random_graphs_compute_the_same_bits(folder, seed):
         return (*floats[1:], *whole) if len(floats) + len(whole) > 1 else mb.relu(x=x)
 
     source = save(folder(), body, x=("fp16", (5, 4)), ids=("int32", (5,)))
-    _, changes, _ = driver.apply_rewrite(driver.packages.read(source), "edge_order", folder().parent)
+    _, changes, _ = apply_rewrite(driver.packages.read(source), "edge_order", folder().parent)
     if changes:
         check_rewrite("edge_order", source, places=1)
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fix.checks import count_ops, save
+from fix.checks import apply_rewrite, count_ops, save
 from placement.by_hand import Writer, conv_chain
 
 pytest.importorskip("coremltools")
 from coremltools.converters.mil import Builder as mb
 
 from ane_sweep.__main__ import main
-from ane_sweep.errors import PackageError, StageError
+from ane_sweep.errors import PackageError
 from ane_sweep.fix import driver, rewrite
 from ane_sweep.fix.build import Builder
 from ane_sweep.fix.rewrite import REWRITES, ProgramRewrite, Site
@@ -87,13 +87,53 @@ def test_a_rewrite_that_computes_something_else_is_refused_place_by_place(model,
     assert report.written is None and report.after == report.before
 
 
-def test_the_whole_program_is_proven_too(model, wrong, tmp_path, monkeypatch):
-    """Were every proof of a place wrong, nothing would be written."""
+@pytest.fixture
+def blind(wrong, monkeypatch):
+    """The proof of a place and the prediction find everything good."""
     monkeypatch.setattr(driver.proof, "_conclude", lambda found, *_: found)
     monkeypatch.setattr(driver.figures, "find_gain", lambda *_: (True, "so it is"))
-    with pytest.raises(StageError, match="output out differs in fp32; nothing was written"):
-        driver.fix(model, tmp_path / "better.mlpackage", only=("wrong",))
-    assert list(tmp_path.iterdir()) == []
+
+
+def write_relus(path, signs):
+    """Write relus of one value behind a reflect pad, and their sum; of one whose sign is 0 the operand is never negative."""
+
+    def body(x):
+        x = mb.pad(x=x, pad=[1, 1], mode="reflect")
+        made = x
+        for number, sign in enumerate(signs):
+            made = mb.add(x=made, y=mb.relu(x=x if sign else mb.abs(x=x), name=f"relu_{number}"))
+        return mb.tanh(x=made, name="out")
+
+    return save(path / "m.mlpackage", body, x=("fp16", (1, 4, 8)))
+
+
+def test_the_place_that_the_proof_of_the_whole_refuses_is_left_out_and_the_rest_kept(blind, tmp_path):
+    report = driver.fix(write_relus(tmp_path, (0, 1, 0, 1, 0)), tmp_path / "n.mlpackage", only=("wrong", "reflect_pad"))
+    refused = [trial for trial in report.trials if trial.status == "refused"]
+    assert [trial.reason.split(",")[0] for trial in refused] == [
+        "wrong at relu_1 is left out",
+        "wrong at relu_3 is left out",
+    ]
+    assert all("output out differs in fp32" in trial.reason for trial in refused)
+    kept = {trial.rewrite: [change.place for change in trial.changes] for trial in report.applied}
+    assert kept["wrong"] == ["relu_0", "relu_2", "relu_4"] and len(kept["reflect_pad"]) == 1
+    counts = count_ops(report.written)
+    assert counts["relu"] == 2 and "pad" not in counts
+    assert report.whole == "the whole program computes the same on random inputs"
+
+
+def test_a_rewrite_that_the_proof_of_the_whole_refuses_at_three_places_is_left_out(blind, tmp_path):
+    report = driver.fix(write_relus(tmp_path, (1, 1, 0, 1, 1)), tmp_path / "n.mlpackage", only=("wrong", "reflect_pad"))
+    reasons = [trial.reason for trial in report.trials if trial.status == "refused"]
+    assert len(reasons) == 3 and reasons[-1].endswith("so are all other places, after as many as this")
+    assert [trial.rewrite for trial in report.applied] == ["reflect_pad"] and count_ops(report.written)["relu"] == 5
+
+
+def test_nothing_is_written_if_no_rewrite_is_left(blind, tmp_path):
+    path = write_relus(tmp_path, (1, 1))
+    assert driver.fix(path, tmp_path / "n.mlpackage", only=("wrong",)).written is None
+    assert main(["fix", str(path), "-o", str(tmp_path / "n.mlpackage"), "--only", "wrong"]) == 0
+    assert not (tmp_path / "n.mlpackage").exists()
 
 
 def test_rewrites_for_other_chips_are_not_tried(model, wrong, monkeypatch):
@@ -177,7 +217,7 @@ def test_a_program_of_many_ops_takes_no_quadratic_time(tmp_path):
     for number in (1400, 5600):
         found = package.read(chain_of(tmp_path / f"{number}.mlpackage", number, 16))
         start = time.thread_time()
-        _, changes, _ = driver.apply_rewrite(found, "split_to_slices", tmp_path)
+        _, changes, _ = apply_rewrite(found, "split_to_slices", tmp_path)
         taken.append(time.thread_time() - start)
         assert len(changes) == number // 7
     assert taken[1] < 9 * taken[0], taken

@@ -78,7 +78,10 @@ def test_an_island_that_needs_fp32_is_refused_by_its_proof(folder):
 
     source = save(folder(), lambda x: island(mb.mul(x=x, y=np.float16(300)), body), x=("fp16", (4, 64)))
     report = driver.fix(source, only=("fp32_islands",))
-    assert report.applied == [] and "not proven equal" in report.trials[0].reason
+    assert report.applied == [] and "loses accuracy in fp16" in report.trials[0].reason
+    assert report.trials[0].reason.endswith(
+        "-> -inf dB"
+    )  # its own inputs are too small for it: the whole program shows it
 
 
 @pytest.fixture

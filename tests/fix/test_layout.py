@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fix.checks import assert_legal, check_rewrite, check_untouched, count_ops, save
+from fix.checks import apply_rewrite, assert_legal, check_rewrite, check_untouched, count_ops, save
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +13,7 @@ pytest.importorskip("coremltools")
 from coremltools.converters.mil import Builder as mb
 from coremltools.converters.mil.mil import types
 
-from ane_sweep.fix import driver, output, proof
+from ane_sweep.fix import output, whole
 from ane_sweep.mil import graph, package
 
 FEW = settings(max_examples=8, deadline=None, phases=(Phase.explicit, Phase.generate))  # shrinking converts for minutes
@@ -113,7 +113,7 @@ def test_a_compressed_weight_keeps_its_numbers(folder, form):
     if form == "affine":
         scratch = path.with_name("scratch")
         scratch.mkdir()
-        _, changes, failed = driver.apply_rewrite(package.read(path), "linear_to_conv", scratch)
+        _, changes, failed = apply_rewrite(package.read(path), "linear_to_conv", scratch)
         assert failed and not changes  # left alone, with the reason
     else:
         counts = count_ops(check_rewrite("linear_to_conv", path, places=1))
@@ -241,15 +241,15 @@ def apply_somewhere(name, path):
     scratch = path.with_name(f"{path.stem}.{name}.scratch")
     scratch.mkdir()
     source = package.read(path)
-    made, changes, failed = driver.apply_rewrite(source, name, scratch)
+    made, changes, failed = apply_rewrite(source, name, scratch)
     assert failed == {} and all(change.proven for change in changes)
     if not changes:
         return path
-    assert proof.prove_whole(source, made, graph.default_function(made.spec), False) is None
+    assert whole.prove_whole(source, made, graph.default_function(made.spec), False) is None
     target = path.with_name(f"{path.stem}.{name}.mlpackage")
     output.write_package(source, made, target)
     assert_legal(target)
-    assert driver.apply_rewrite(package.read(target), name, scratch)[1] == []
+    assert apply_rewrite(package.read(target), name, scratch)[1] == []
     return target
 
 

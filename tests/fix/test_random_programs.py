@@ -8,12 +8,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from fix.checks import assert_legal, assert_same_interface
+from fix.checks import apply_rewrite, assert_legal, assert_same_interface
 from fix.random_programs import write_program
 
 pytest.importorskip("coremltools")
 
-from ane_sweep.fix import driver, output
+from ane_sweep.fix import output
 from ane_sweep.fix.rewrite import REWRITES
 from ane_sweep.mil import package
 from ane_sweep.reference.regions import run_ops
@@ -65,7 +65,7 @@ def check_program(number, folder, met: Counter):
     names = random.Random(number).sample(list(REWRITES), len(REWRITES))
     applied: list[str] = []
     for name in names:
-        made, changes, failed = driver.apply_rewrite(one, name, scratch)
+        made, changes, failed = apply_rewrite(one, name, scratch)
         faults = {place: text for place, text in failed.items() if not any(known in text for known in REFUSALS)}
         assert not faults, (name, applied, faults)
         if not changes:
@@ -79,7 +79,7 @@ def check_program(number, folder, met: Counter):
         largest = max(REWRITES[each].bound for each in applied)  # of a place: later ops may enlarge what it leaves
         assert_close(exact, made, max(CLOSE, 10 * largest) if largest else 0.0, (name, applied))
         if not REWRITES[name].then:  # with others it may turn back what they turned: the prediction ends that
-            _, again, _ = driver.apply_rewrite(one, name, scratch)
+            _, again, _ = apply_rewrite(one, name, scratch)
             assert again == [], (name, applied, again)
     if applied:
         target = folder / f"{number}.out.mlpackage"

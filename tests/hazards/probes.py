@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from fix.checks import save
+from fix.checks import apply_rewrite, save
 
 from ane_sweep import reference
-from ane_sweep.fix import driver, output
+from ane_sweep.fix import output
 from ane_sweep.hazards.search import search
 from ane_sweep.mil import package
 from ane_sweep.placement import judge
@@ -70,7 +70,7 @@ def mend(probe: Probe, path: Path) -> Path:
     scratch = path.with_suffix(".scratch")
     scratch.mkdir()
     source = package.read(path)
-    made, changes, failed = driver.apply_rewrite(source, probe.mended, scratch)
+    made, changes, failed = apply_rewrite(source, probe.mended, scratch)
     assert changes and not failed
     output.write_package(source, made, target)
     return target

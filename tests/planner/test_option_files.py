@@ -50,6 +50,16 @@ def folder_with(tmp_path, group: str, content: str | bytes) -> str:
     return str(tmp_path)
 
 
+@pytest.mark.parametrize("key", ["out", "latency", "rewrite"])
+def test_a_folder_beside_the_options_may_have_the_name_of_a_key(key, tmp_path):
+    """A second sweep finds the outputs of the first in its folder of options."""
+    folder = folder_with(tmp_path, "model", TINY)
+    words = ["--config-dir", folder, "model=mine", "weights=random", f"out={tmp_path / 'out'}", "latency=off"]
+    (first,) = config.load(words).cells
+    (tmp_path / key).mkdir()
+    assert config.load(words).cells == [first]
+
+
 @pytest.mark.parametrize("kind", FILES)
 def test_a_strange_file_is_a_sentence(kind, tmp_path, capsys):
     content, said = FILES[kind]

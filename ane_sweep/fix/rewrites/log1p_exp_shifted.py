@@ -10,7 +10,6 @@ from ane_sweep.fix.rewrite import ProgramRewrite, Site
 REWRITE = ProgramRewrite(
     order=83,
     kind="accuracy",
-    enough_db=60.0,
     help="fp16 log(1 + exp(x)), and log1p(exp(x)) -> relu(x) + softplus(-|x|)",
     condition="always; x below 88, as exp(x) overflows in fp32 beyond",
     bound=1e-4,

@@ -13,7 +13,8 @@ from ane_sweep.fix.rewrite import ProgramRewrite, Site
 REWRITE = ProgramRewrite(
     order=80,
     kind="accuracy",
-    enough_db=60.0,
+    lost_db=4.0,
+    lost_why="two subtractions and a logarithm are rounded; without overflow the original has two roundings (-2.5 dB measured)",
     help="fp16 log(softmax(x)) and x - logsumexp(x) -> x - max - log(sum(exp(x - max)))",
     condition="no +infinity in x, and no probability that is 0 in fp32 (x within 100 of its largest): there it was -infinity",
     bound=1e-6,

@@ -10,7 +10,8 @@ from ane_sweep.fix.rewrite import ProgramRewrite, Site
 REWRITE = ProgramRewrite(
     order=81,
     kind="accuracy",
-    enough_db=60.0,
+    lost_db=4.0,
+    lost_why="the sum, its logarithm and the addition are rounded; the reference rounds the single op once (-1.9 dB measured)",
     help="fp16 reduce_log_sum_exp and log(sum(exp(x))) -> max + log(sum(exp(x - max)))",
     condition="no +infinity in x; a row of -infinity alone stays -infinity",
     bound=1e-5,

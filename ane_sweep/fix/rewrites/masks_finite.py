@@ -23,7 +23,6 @@ _MOST = 1000  # ops from a mask to every softmax
 REWRITE = ProgramRewrite(
     order=86,
     kind="accuracy",
-    enough_db=60.0,
     help="fp16 masks of -infinity, as finfo(fp32).min becomes, on their way to softmax -> -30,000",
     condition="factors of the mask are 0 or 1 and scores lie within 10,000 of 0; rows with a NaN before become numbers, "
     "which no comparison may read",

@@ -17,7 +17,8 @@ _TINY = 2.0**-14  # the smallest normal fp16 number
 REWRITE = ProgramRewrite(
     order=85,
     kind="accuracy",
-    enough_db=60.0,
+    lost_db=3.0,
+    lost_why="the division by the largest is one rounding more; without overflow the original lacks it (-1.1 dB measured)",
     help="fp16 x * rsqrt(mean(x^2) + epsilon), RMSNorm or a norm written out -> the same of x / max|x|",
     condition="always: m = max(max|x|, sqrt(epsilon)) is positive",
     bound=2e-6,

@@ -37,7 +37,7 @@ class Params(params.Params, frozen=True):
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Rewrite the program. Raises StageError if the whole no longer computes the same, PackageError if it cannot be read.
+    """Rewrite the program. Raises PackageError if it cannot be read.
 
     realised  `rewrites`: see RewritesDone (bridge/task.py)
     """
