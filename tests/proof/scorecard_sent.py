@@ -10,6 +10,7 @@ from ane_sweep.bridge.record import Record, flat_cell
 from ane_sweep.bundles import bundle
 from ane_sweep.machine import host
 from ane_sweep.placement import chips, latency
+from ane_sweep.planner import options
 from tests.proof.placement import nets
 
 TEMPLATE = ("table", "chip", "compute_units", "chunks", "net", "published_ms", "note", "aside")
@@ -98,8 +99,18 @@ def _explain_left_out(record: Record) -> str | None:
 
 
 def _read_sizes(record: Record) -> dict[str, object]:
-    arch: Mapping[str, object] = (record.cell.get("model_options") or {}).get("arch") or {}
+    arch = _read_arch(record)
     return {name: next((arch[key] for key in keys if key in arch), None) for name, keys in _WIDTHS.items()}
+
+
+def _read_arch(record: Record) -> Mapping[str, object]:
+    """Return the architecture of the shipped model, with what the cell changes of it."""
+    try:
+        shipped = options.shipped("model", str(record.cell["model"])).get("arch")
+    except KeyError:
+        shipped = None
+    changed = (record.cell.get("model_options") or {}).get("arch") or {}
+    return {**(shipped if isinstance(shipped, dict) else {}), **changed}
 
 
 def _write_net(record: Record) -> str:
@@ -111,7 +122,7 @@ def _write_net(record: Record) -> str:
         **_read_sizes(record),
         "mask": "input",
     }
-    vocabulary = record.cell["model_options"]["arch"].get("vocab_size")
+    vocabulary = _read_arch(record).get("vocab_size")
     return " ".join(
         [
             "transformer",
