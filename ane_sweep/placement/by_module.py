@@ -4,13 +4,13 @@ Modules are those of mil/modules.py, so the sums are as exact as its `basis` say
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from ane_sweep.mil.module_tree import Branch, build, choose_branches, join_alike
 from ane_sweep.mil.modules import Basis
 from ane_sweep.placement.programs import Program
 from ane_sweep.placement.rows import OpRow, count_ops, count_text
-from ane_sweep.placement.types import ModulePlace
+from ane_sweep.placement.types import ModuleChange, ModulePlace
 
 LINES = 12  # of a text for people
 KEPT = 24  # of a record
@@ -81,3 +81,44 @@ def describe_place(place: ModulePlace) -> str:
 def to_entries(places: Sequence[ModulePlace]) -> list[dict[str, object]]:
     """Return the modules as JSON values, for `ane-sweep lint --json`."""
     return [asdict(place) for place in places]
+
+
+def compare_modules(before: Sequence[OpRow], after: Sequence[OpRow], most: int = LINES) -> list[ModuleChange]:
+    """Return the modules whose ops, units or cost differ between two programs, in program order; the programs as a whole first.
+
+    A program that knows no modules differs as a whole alone.
+    """
+    sides = [(row.site.module, (side, row)) for side, rows in enumerate((before, after)) for row in rows]
+    root = join_alike(build(sides), lambda some: tuple(f"{side} {row.site.type} {row.preferred}" for side, row in some))
+    total = sum(row.ms for row in before) or 1.0
+
+    def compare(depth: int, branch: Branch[tuple[int, OpRow]]) -> ModuleChange:
+        old, new = ([row for side, row in branch.items if side == one] for one in (0, 1))
+        costs = [round(sum(row.ms for row in rows) / total, 6) for rows in (old, new)]
+        return ModuleChange(branch.path, depth, count_ops(old), count_ops(new), costs[0], costs[1], branch.alike)
+
+    def rate(some: Sequence[tuple[int, OpRow]]) -> float:
+        found = compare(0, Branch("", list(some)))
+        old, new = found.before, found.after
+        moved = abs(new.cpu - old.cpu) + abs(new.gpu - old.gpu) + abs(new.ane - old.ane)
+        return moved / (len(sides) or 1) + abs(found.cost_after - found.cost_before)
+
+    changes = [compare(depth, branch) for depth, branch in choose_branches(root, rate, most)]
+    changed = [one for one in changes if one.before != one.after or one.cost_before != one.cost_after]
+    return [compare(0, root), *(replace(one, depth=one.depth + 1) for one in changed)]
+
+
+def format_changes(changes: Sequence[ModuleChange]) -> list[str]:
+    """Return the tree as lines for people, the programs as a whole first."""
+    return [f"{'  ' * one.depth}{one.path or 'the whole program'}: {_describe_change(one)}" for one in changes]
+
+
+def _describe_change(one: ModuleChange) -> str:
+    """Return `cost 61.0 to 70.0 %, 12 ops to 14, on the CPU 0 to 2`, without what is equal."""
+    parts = [
+        f"cost {100 * one.cost_before:.1f} to {100 * one.cost_after:.1f} %",
+        f"ops {one.before.total} to {one.after.total}",
+    ]
+    pairs = ((unit, getattr(one.before, unit), getattr(one.after, unit)) for unit in ("ane", "gpu", "cpu"))
+    moved = [f"on the {unit.upper()} {old} to {new}" for unit, old, new in pairs if old != new]
+    return ", ".join([*parts, *(moved or ["each on its unit"])])

@@ -85,6 +85,19 @@ class ModulePlace:
 
 
 @dataclass(frozen=True)
+class ModuleChange:
+    """A torch module in two programs: its ops by unit, and its planner cost as a share of the first program's whole cost."""
+
+    path: str
+    depth: int
+    before: Ops
+    after: Ops
+    cost_before: float
+    cost_after: float
+    alike: int = 1
+
+
+@dataclass(frozen=True)
 class Part:
     """One program of a chain, or one function of it."""
 

@@ -8,20 +8,35 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from ane_sweep.bridge.cell import DECLARED
+from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.record import Record, as_typed, flat_cell, has_random_weights
 from ane_sweep.outward import escape_controls
 from ane_sweep.placement.judge import Verdict
 from ane_sweep.report.blocks import Grid, markdown
-from ane_sweep.results.headline import is_check
 
 SCHEMA = 1
 AXES = ("model", "variant", "precision", "chunks", "compute_units", "seq_len", "target", "rewrite", "batch", "head",
         "cache", "weights", "seed", "score", "score_rows", "runtime")  # fmt: skip
-HEADS = ["figure", "value", "unit", "kind", "chip"]
-NOTE = (
-    "measured: on the host and by the runtime named below; predicted and estimated: for the chip named, not measured there. The band "
-    "of a latency is from latency_low_ms to latency_high_ms."
+HEADS = ["figure", "value", "unit", "kind"]
+NOTE = "Predicted and estimated, not measured; the band of the estimate is from latency_low_ms to latency_high_ms."
+HOST_NOTE = "By {runtime} on {host}{warning}."
+OWN_CPU = ", the CPU that prepared this package: no figure of time or memory here says anything about an Apple chip"
+BY_CHIP = ("ops_ane", "ops_gpu", "ops_cpu", "cost_share_ane", "latency_ms", "latency_low_ms", "latency_high_ms")
+# Tasks whose hub tag is certain: https://huggingface.co/docs/hub/model-cards
+PIPELINES = {"causal_lm": "text-generation", "image_classifier": "image-classification"}
+HUB_LICENSES = (
+    "apache-2.0",
+    "mit",
+    "bsd-2-clause",
+    "bsd-3-clause",
+    "cc-by-4.0",
+    "cc-by-sa-4.0",
+    "cc-by-nc-4.0",
+    "openrail",
+    "unlicense",
 )
+HUB_METRICS = ("accuracy", "perplexity")
 
 
 @dataclass(frozen=True)
@@ -45,6 +60,10 @@ class Card:
     versions: dict[str, str]
     reproduce: list[str]
     base_model: str | None = None
+    license: str | None = None
+    pipeline_tag: str | None = None
+    dataset: str | None = None
+    on_own_cpu: bool = False
     warnings: list[str] = field(default_factory=list)
     schema: int = SCHEMA
 
@@ -54,28 +73,47 @@ class Card:
 
 
 def describe_cell(record: Record, command: Sequence[str]) -> Card:
-    """Return the card of one cell. `command`: the words of the sweep that made it."""
+    """Return the card of one cell. `command`: the words that make this cell alone."""
     flat = flat_cell(record)
     made = {as_typed(axis): str(flat[axis]) for axis in AXES if flat.get(axis) is not None}
     made |= {f"weights {name}": str(value) for name, value in asdict(record.weights).items() if value}
     made |= {name: str(record.realised[name]) for name in ("runtime", "numerics") if name in record.realised}
     made["host chip"] = str(record.host.get("chip") or record.host.get("cpu") or "not known")
     warnings = ["the weights are random: accuracy and scores mean nothing"] if has_random_weights(record) else []
-    warnings += (
-        ["latencies of kind measured are of this host's CPU, not of an Apple device"] if is_check(record) else []
-    )
     warnings += [f"{record.status.value}: {record.reason}"] if record.reason else []
     figures = [
         Figure(one.name, one.value, one.unit, one.kind, one.chip) for one in record.metrics if one.value is not None
     ]
     hub = record.cell.get("model_options", {}).get("hub")
+    score = str(flat.get("score") or "none")
     return Card(
         str(record.cell["model"]), made, figures, {k: v for k, v in record.toolchain.items() if v},
-        [f"ane-sweep {' '.join(command)}"], str(hub) if hub else None, warnings,
+        [f"ane-sweep {' '.join(command)}"], str(hub) if hub else None, warnings=warnings,
+        pipeline_tag=PIPELINES.get(str(record.cell.get("task"))), dataset=score if score != "none" else None,
+        on_own_cpu=record.realised.get("runtime") != "coreml",
     )  # fmt: skip
 
 
-def describe_package(name: str, size: int, metadata: dict[str, str], verdicts: Sequence[Verdict]) -> Card:
+def list_words(record: Record, command: Sequence[str], axes: Sequence[str]) -> list[str]:
+    """Return the words of a sweep of this cell alone, from those of its whole sweep, whose varied axes are `axes`.
+
+    A kept matrix (+sweep=NAME) is left out: each axis that the cell changes is named instead.
+    """
+    flat = {as_typed(name): value for name, value in flat_cell(record).items()}
+    is_kept = any(word.startswith("+sweep=") for word in command)
+    others = [word for word in command if not word.startswith(("-m", "--multirun", "+sweep="))]
+    given = [word.partition("=")[0] for word in others]
+    changed = [
+        name for name, axis in DECLARED.items() if is_kept and flat.get(name) != axis.plain and name not in given
+    ]
+    named = dict.fromkeys(["model", *map(as_typed, axes), *changed])
+    own = {name: f"{name}={format_value(flat[name])}" for name in named if flat.get(name) is not None}
+    return [*own.values(), *(word for word, name in zip(others, given) if name not in own)]
+
+
+def describe_package(
+    name: str, size: int, metadata: dict[str, str], verdicts: Sequence[Verdict], stated_license: str = ""
+) -> Card:
     """Return the card of a package that no sweep made: its size, its placement and estimate on each chip."""
     figures = [Figure("package_bytes", size, "bytes", "measured")]
     for one in verdicts:
@@ -91,25 +129,58 @@ def describe_package(name: str, size: int, metadata: dict[str, str], verdicts: S
     versions: dict[str, str] = {key: told.pop(key) for key in ("version", "source") if key in told}
     chips = ",".join(one.chip for one in verdicts)
     again = [f"ane-sweep card {name} --chip {chips}"]
-    return Card(name, told, figures, versions, again, warnings=["no accuracy is recorded: no sweep made this package"])
+    warnings = ["no accuracy is recorded: no sweep made this package"]
+    known = stated_license.strip().lower() if stated_license.strip().lower() in HUB_LICENSES else None
+    warnings += [f"the package states as its license: {stated_license}"] if stated_license and not known else []
+    return Card(name, told, figures, versions, again, warnings=warnings, license=known)
 
 
 def to_markdown(card: Card) -> str:
     """Return the card as Markdown with YAML front matter (each value as JSON, which is YAML)."""
-    front: dict[str, object] = {"library_name": "coreml", "tags": ["coreml", "apple-neural-engine", "ane-sweep"]}
-    if card.base_model:
-        front["base_model"] = card.base_model
+    front = {key: value for key, value in _describe_front(card).items() if value}
     head = "".join(f"{key}: {json.dumps(value)}\n" for key, value in front.items())
-    rows = [[one.name, f"{one.value:.12g}", one.unit, one.kind, one.chip or "-"] for one in card.figures]
+    chips = list(dict.fromkeys(one.chip for one in card.figures if one.chip))
+    rows = [[one.name, f"{one.value:.12g}", one.unit, one.kind] for one in card.figures if not one.chip]
+    host = {
+        "runtime": card.made.get("runtime", "no runtime"),
+        "host": card.made.get("host chip", "the host that wrote this"),
+    }
+    measured = HOST_NOTE.format(**host, warning=OWN_CPU if card.on_own_cpu else "")
     parts = [
         f"---\n{head}---\n\n# {_clean(card.name)}\n\n",
         *(f"> {_clean(warning)}\n\n" for warning in card.warnings),
         "## How it was made\n\n", _table(["what", "value"], card.made),
-        "## Figures\n\n", f"{NOTE}\n\n", markdown(Grid(HEADS, rows, [False, True, False, False, False])),
+        *(["## On Apple chips\n\n", f"{NOTE}\n\n", *(_chip_table(card, chip) for chip in chips)] if chips else []),
+        "## Measured\n\n", f"{_clean(measured)}\n\n", markdown(Grid(HEADS, rows, [False, True, False, False])),
         "## Versions\n\n", _table(["package", "version"], card.versions),
         "## Reproduce\n\n", *(f"    {_clean(line)}\n" for line in card.reproduce),
     ]  # fmt: skip
     return "".join(parts)
+
+
+def _describe_front(card: Card) -> dict[str, object]:
+    """Return the hub's metadata: https://huggingface.co/docs/hub/model-cards. What is not known is empty."""
+    scores = [
+        {"type": one.name, "value": one.value}
+        for one in card.figures
+        if one.name in HUB_METRICS and one.kind == "measured"
+    ]
+    task = {"type": card.pipeline_tag}
+    result = {"task": task, "dataset": {"type": card.dataset, "name": card.dataset}, "metrics": scores}
+    has_index = scores and card.pipeline_tag and card.dataset
+    return {
+        "library_name": "coreml", "tags": ["coreml", "apple-neural-engine", "ane-sweep"], "license": card.license,
+        "pipeline_tag": card.pipeline_tag, "base_model": card.base_model,
+        "model-index": [{"name": card.name, "results": [result]}] if has_index else None,
+    }  # fmt: skip
+
+
+def _chip_table(card: Card, chip: str) -> str:
+    """Return a chip's placement and estimate with its band, then what else is predicted of it, as one table."""
+    found = {one.name: one for one in card.figures if one.chip == chip}
+    names = [*(name for name in BY_CHIP if name in found), *(name for name in found if name not in BY_CHIP)]
+    rows = [[name, f"{found[name].value:.12g}", found[name].unit, found[name].kind] for name in names]
+    return f"### {_clean(chip)}\n\n{markdown(Grid(HEADS, rows, [False, True, False, False]))}"
 
 
 def _table(heads: list[str], rows: dict[str, str]) -> str:

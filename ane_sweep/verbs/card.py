@@ -54,15 +54,16 @@ def _of_cell(out: Path, word: str) -> cards.Card:
     record = delivery.select_cell(sides.side(out, word).records, word)
     told = disk.read_json(runs.find_run(out, record.sweep).folder / "run.json") or {}
     command = told.get("command")
-    words = [make_public(shlex.quote(str(one))) for one in command] if isinstance(command, list) else []
-    return cards.describe_cell(record, words)
+    axes = [str(one) for one in told.get("axes") or []]
+    words = cards.list_words(record, [str(one) for one in command], axes) if isinstance(command, list) else []
+    return cards.describe_cell(record, [make_public(shlex.quote(one)) for one in words])
 
 
 def _of_package(path: Path, chips: list[str]) -> cards.Card:
     verdicts = [judge.judge(path, chip=chip, measured=find_measurements) for chip in chips]
-    metadata = dict(package.read(path, kinds=("mlProgram", "pipeline")).spec.description.metadata.userDefined)
+    metadata = package.read(path, kinds=("mlProgram", "pipeline")).spec.description.metadata
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    return cards.describe_package(path.name, size, metadata, verdicts)
+    return cards.describe_package(path.name, size, dict(metadata.userDefined), verdicts, metadata.license)
 
 
 def _write(path: Path, text: str) -> None:

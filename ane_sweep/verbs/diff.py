@@ -1,12 +1,16 @@
-"""`ane-sweep diff A B [--min-psnr DB]`: two packages: their outputs, and the drift of each op"""
+"""`ane-sweep diff A B [--min-psnr DB]`: two packages: outputs, drift of each op, placement and cost by module"""
 
 import argparse
+from dataclasses import asdict
 from textwrap import indent
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ane_sweep import installed
+from ane_sweep.machine.calibrated import find_measurements
+from ane_sweep.placement import by_module, judge
+from ane_sweep.placement.types import ModuleChange
 from ane_sweep.stats.psnr import Closeness
 from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK, tell
 from ane_sweep.verbs import run as running
@@ -21,8 +25,9 @@ def diff(args: list[str]) -> int:
     one of the two makes it.
     """
     options = Parser(
-        "diff A B [--input [NAME=]FILE]... [--random SEED] [--drift N] [--min-psnr DB] [--json]",
-        "Two packages on the same inputs by the reference runtime: their outputs, and the values that differ most.",
+        "diff A B [--input [NAME=]FILE]... [--random SEED] [--drift N] [--chip m4] [--min-psnr DB] [--json]",
+        "Two packages on the same inputs by the reference runtime: their outputs, the values that differ most, and the torch modules "
+        "whose predicted placement or planner cost differs.",
         "ane-sweep diff a.mlpackage b.mlpackage --min-psnr 40",
         {
             OK: "compared; with --min-psnr: no output has less",
@@ -32,9 +37,12 @@ def diff(args: list[str]) -> int:
     )
     running.add_shared_options(options, "a", "b")
     options.add("--drift N", "the N values that differ most", make_integer_reader(0), 10)
+    options.add("--chip NAME", "placement is predicted for it", default="m4")
     gate = "exit with 1 if an output has less, or only one makes it (default: no gate)"
     options.add("--min-psnr DB", gate, make_number_reader("a number of decibels", lambda _: True))
-    options.json("a, b (package, computed), outputs (each with text, psnr_db), drift, modules, exit", "lines of text")
+    options.json(
+        "a, b (package, computed), outputs (each with text, psnr_db), drift, modules, placement, exit", "lines of text"
+    )
     return _diff(options.read(args))
 
 
@@ -52,6 +60,7 @@ def _diff(given: argparse.Namespace) -> int:
     ]
     found = {name: _compare_output(name, *outputs) for name in dict.fromkeys([*outputs[0], *outputs[1]])}
     ops = trace.compare_values(first, second, inputs) if given.drift and first.ops and second.ops else None
+    changes = _compare_placement(given) if first.ops and second.ops else []
     under = given.min_psnr is not None and any(psnr < given.min_psnr for _, psnr in found.values())
     code = NOT_ALL_OK if under else OK
     if given.json:
@@ -60,7 +69,8 @@ def _diff(given: argparse.Namespace) -> int:
         told = {name: {"text": text, "psnr_db": psnr} for name, (text, psnr) in found.items()}
         worst = running.to_dicts(trace.rank_worst(ops.seen, given.drift, lambda item: item.drift)) if ops else None
         inside = [row.to_dict() for row in drift_by_module.roll_up(ops.seen, second)] if ops else None
-        tell(**sides, outputs=told, drift=worst, modules=inside, exit=code)
+        placed = {"chip": given.chip, "modules": [asdict(one) for one in changes]} if changes else None
+        tell(**sides, outputs=told, drift=worst, modules=inside, placement=placed, exit=code)
         return code
     print(f"A {given.a}: {running.describe_numerics(first)}")
     print(f"B {given.b}: {running.describe_numerics(second)}")
@@ -71,7 +81,15 @@ def _diff(given: argparse.Namespace) -> int:
     if ops is not None:
         _print_ops(ops, given.drift)
         _print_modules(drift_by_module.format_drifts(drift_by_module.roll_up(ops.seen, second)))
+    if changes:
+        print(f"predicted on {given.chip}, A to B, by module; cost is the planner's, as a share of all of A's:")
+        print(indent("\n".join(by_module.format_changes(changes)), "  "))
     return code
+
+
+def _compare_placement(given: argparse.Namespace) -> list[ModuleChange]:
+    a, b = (judge.judge(path, chip=given.chip, measured=find_measurements).ops for path in (given.a, given.b))
+    return by_module.compare_modules(a, b)
 
 
 def _print_modules(lines: list[str]) -> None:

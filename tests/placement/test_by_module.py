@@ -78,3 +78,17 @@ def test_ops_outside_any_module_have_a_line(noted):
     (*_, last) = prediction.list_modules()
     assert last.path == by_module.OUTSIDE and last.ops.total == 2
     assert by_module.describe_place(dataclasses.replace(last, cost_share=0.5)).startswith("50.0 % of the cost")
+
+
+def test_two_programs_differ_by_the_modules_that_changed(noted):
+    rows = judge.judge(noted).ops
+    (whole,) = by_module.compare_modules(rows, rows)
+    assert whole.before == whole.after and whole.cost_after == whole.cost_before == 1
+    moved = [dataclasses.replace(row, preferred="cpu") if row.site.module == "head.inner" else row for row in rows]
+    changes = by_module.compare_modules(rows, moved)
+    assert [(one.path, one.after.cpu - one.before.cpu) for one in changes] == [("", 1), ("head", 1), ("head.inner", 1)]
+    lines = by_module.format_changes(changes)
+    assert lines[0].startswith("the whole program: cost 100.0 to ") and "ops 16 to 16, on the ANE 16 to 15" in lines[0]
+    assert lines[2].startswith("    head.inner:") and lines[2].endswith("on the CPU 0 to 1")
+    fewer = by_module.compare_modules(rows, [row for row in rows if not row.site.module.startswith("body.5")])
+    assert [one.path for one in fewer][:2] == ["", "body"] and fewer[-1].path == "body.5" and fewer[-1].after.total == 0

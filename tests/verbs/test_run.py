@@ -103,6 +103,7 @@ def test_diff(models, x, capsys):
     assert "y: PSNR 7" in text and "the first that differs is raised_cast_fp16" in text
     assert diff([models["wide"], models["wide"]]) == 0
     text = capsys.readouterr().out
+    assert "the whole program: cost 100.0 to 100.0 %" in text and "each on its unit" in text
     assert "equal to the last bit" in text and "2 values of B are compared" in text and "all of them are equal" in text
     assert "inputs: random, seed 0" in text
     assert diff([models["wide"], models["other"], "--min-psnr", "60"]) == 1

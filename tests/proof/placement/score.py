@@ -104,7 +104,7 @@ def score_placement(rates_for: Callable[[str], costs.Rates]) -> Placement:
     for context, case, rows, sites in plans():
         if not all(row["preferred"] and row["cost_weight"] for row in rows):
             continue
-        units = _units(sites, chip, rates_for(case))
+        units = choose_units(sites, chip, rates_for(case))
         for row, site, unit in zip(rows, sites, units, strict=True):
             reported = row["preferred"].lower()
             found.rows += 1
@@ -125,7 +125,8 @@ def score_placement(rates_for: Callable[[str], costs.Rates]) -> Placement:
     return found
 
 
-def _units(sites: Sequence[Site], chip: chips.Chip, rates: costs.Rates) -> list[str]:
+def choose_units(sites: Sequence[Site], chip: chips.Chip, rates: costs.Rates) -> list[str]:
+    """Return the predicted unit of each op of a case, without the GPU."""
     pairs = []
     for site in sites:
         legal = "ane" in legality.judge(site, chip).supported
