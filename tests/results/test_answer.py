@@ -107,7 +107,9 @@ def test_random_weights_and_warnings_are_marked_in_the_answer():
 
 def test_a_cell_that_is_not_told_apart_and_clearly_more_accurate_is_the_runner_up():
     records = [cell(1.0, chunks=1, psnr=60.0), cell(1.001, chunks=2, psnr=61.0), cell(1.01, chunks=3, psnr=77.0)]
-    assert "not told apart from chunks=3 (1.01 ms), which is 17 dB more accurate, nor from 1 more." in answer(records)[0]
+    assert (
+        "not told apart from chunks=3 (1.01 ms), which is 17 dB more accurate, nor from 1 more." in answer(records)[0]
+    )
     assert "not told apart from chunks=2 (1 ms)." in answer(records[:2])[0], "1 dB is no reason"
 
 
