@@ -97,7 +97,7 @@ def describe_cell(record: Record, command: Sequence[str]) -> Card:
 def list_words(record: Record, command: Sequence[str], axes: Sequence[str]) -> list[str]:
     """Return the words of a sweep of this cell alone, from those of its whole sweep, whose varied axes are `axes`.
 
-    A kept matrix (+sweep=NAME) is left out: each axis that the cell changes is named instead.
+    A stored sweep (+sweep=NAME) is left out; each axis that the cell changes is named instead.
     """
     flat = {as_typed(name): value for name, value in flat_cell(record).items()}
     is_kept = any(word.startswith("+sweep=") for word in command)
@@ -159,7 +159,7 @@ def to_markdown(card: Card) -> str:
 
 
 def _describe_front(card: Card) -> dict[str, object]:
-    """Return the hub's metadata: https://huggingface.co/docs/hub/model-cards. What is not known is empty."""
+    """Return the hub's metadata: https://huggingface.co/docs/hub/model-cards. Unknown values are None."""
     scores = [
         {"type": one.name, "value": one.value}
         for one in card.figures
@@ -176,7 +176,7 @@ def _describe_front(card: Card) -> dict[str, object]:
 
 
 def _chip_table(card: Card, chip: str) -> str:
-    """Return a chip's placement and estimate with its band, then what else is predicted of it, as one table."""
+    """Return a chip's placement and estimate with its band, then its other figures, as one table."""
     found = {one.name: one for one in card.figures if one.chip == chip}
     names = [*(name for name in BY_CHIP if name in found), *(name for name in found if name not in BY_CHIP)]
     rows = [[name, f"{found[name].value:.12g}", found[name].unit, found[name].kind] for name in names]
