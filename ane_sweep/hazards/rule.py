@@ -69,7 +69,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Trial:
+class ProgramTrial:
     """The settings for rules that run the program.
 
     `feed` makes inputs by name from {name: features.Feature}; `fed` describes them; `effects`: names, None for the
@@ -92,7 +92,7 @@ class Scene:
     program: Program
     chip: Chip
     compute_units: str
-    trial: Trial | None = None
+    trial: ProgramTrial | None = None
 
 
 class RuleModule(Protocol):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ane_sweep.errors import PackageError
 from ane_sweep.fix.graph import Graph
-from ane_sweep.hazards.rule import RULES, HazardRule, Place, Scene, Trial, load
+from ane_sweep.hazards.rule import RULES, HazardRule, Place, ProgramTrial, Scene, load
 from ane_sweep.mil import graph as mil
 from ane_sweep.mil import pipeline
 from ane_sweep.mil.package import Package
@@ -19,7 +19,7 @@ _OFF = "predicted off the Neural Engine here, where this does not happen"
 _SHOWN = 3  # ops that a finding names
 
 
-def search(prediction: Prediction, trial: Trial | None = None) -> list[Finding]:
+def search(prediction: Prediction, trial: ProgramTrial | None = None) -> list[Finding]:
     """Return the findings about the programs of a prediction, warnings before notes. Raises PackageError."""
     found: list[Finding] = []
     parts: dict[Path, list[Package]] = {}

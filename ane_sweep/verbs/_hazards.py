@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from ane_sweep import installed
-from ane_sweep.hazards.rule import Trial
+from ane_sweep.hazards.rule import ProgramTrial
 from ane_sweep.hazards.search import search
 from ane_sweep.mil.effects import select_effects
 from ane_sweep.placement.findings import Finding
@@ -31,7 +31,7 @@ def add_options(parser: Parser) -> None:
     parser.add("--random SEED", "for --numbers and --effects: random values for other inputs", make_integer_reader(0))
 
 
-def make_trial(given: argparse.Namespace) -> Trial | None:
+def make_trial(given: argparse.Namespace) -> ProgramTrial | None:
     """Return the settings for rules that run the program, or None. Raises ConfigError for an unknown effect."""
     runs = tuple(name for name in ("numbers", "effects") if getattr(given, name))
     if not runs:
@@ -44,10 +44,10 @@ def make_trial(given: argparse.Namespace) -> Trial | None:
     def feed(features: Mapping[str, object]) -> dict[str, object]:
         return running.read_inputs(given.input, cast("Mapping[str, Feature]", features), seed)
 
-    return Trial(runs, feed, ", ".join(fed), effects)
+    return ProgramTrial(runs, feed, ", ".join(fed), effects)
 
 
-def find(verdict: Verdict, trial: Trial | None) -> list[Finding]:
+def find(verdict: Verdict, trial: ProgramTrial | None) -> list[Finding]:
     """Return the findings about a package, under the memory limit if it is run. Raises PackageError."""
     if trial is None:
         return search(verdict.prediction)

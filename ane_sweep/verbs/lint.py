@@ -21,7 +21,7 @@ from ane_sweep.ci.judgement import Budget, Judgement, Unread, find_code, judge_b
 from ane_sweep.errors import ConfigError, PackageError
 from ane_sweep.fix import rewrite as rewriting
 from ane_sweep.folders import user_path
-from ane_sweep.hazards.rule import Trial
+from ane_sweep.hazards.rule import ProgramTrial
 from ane_sweep.machine.calibrated import find_measurements
 from ane_sweep.mil import package as packages
 from ane_sweep.outward import escape_controls, mask_credentials
@@ -98,7 +98,7 @@ def _report(given: argparse.Namespace) -> int:
 
 
 def _judge(
-    path: Path, wanted: list[Chip], given: argparse.Namespace, trial: Trial | None, *, must_estimate: bool
+    path: Path, wanted: list[Chip], given: argparse.Namespace, trial: ProgramTrial | None, *, must_estimate: bool
 ) -> list[Judgement]:
     """Return a package's judgement on each chip, compared with its baseline. Raises PackageError."""
     loaded = judge.load(path)
