@@ -54,6 +54,10 @@ class OwnModule(nn.Module):
             made = self.inner(**by_name) if self.by_name else self.inner(*inputs)
         return {name: _narrow_dtype(value) for name, value in name_outputs(made, self.path).items()}
 
+    def compute_reference(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the outputs that every program of this module is compared with."""
+        return self.forward(*values)
+
     def weights_digest(self) -> str:
         """Return a digest of parameters and buffers, which shows if two processes built the same module."""
         sha256 = hashlib.sha256()
@@ -86,7 +90,7 @@ def build_given(params: dict[str, Any], inputs: dict[str, Path]) -> OwnModule:
     inner, example, draws = _build(arch, inputs, seed)
     inner = _prepare_for_scoring(inner, params["weights"], inputs.get("weights"), arch["path"])
     module = OwnModule(inner, _find_inputs(arch, inner, example), arch["path"]).eval()
-    _run_once(module, example if arch["inputs"] is None else None)
+    run_once(module, example if arch["inputs"] is None else None)
     if params["weights"]["kind"] == "random":
         _own.set_norm_statistics(inner, lambda: module(*module.example))
     _own.check_imports(arch, before)
@@ -266,7 +270,7 @@ def _narrow_dtype(value: torch.Tensor) -> torch.Tensor:
     return value.float() if value.dtype.is_floating_point else value.to(torch.int32)
 
 
-def _run_once(module: OwnModule, example: object) -> None:
+def run_once(module: OwnModule, example: object) -> None:
     """Run the module on its first inputs and set its ports. Raises StageError if it returns no tensor."""
     point = shapes.points(module.taken)[0]
     arrays = draw_inputs(module.taken, point, seed=0)
