@@ -88,8 +88,8 @@ def build_given(params: dict[str, Any], inputs: dict[str, Path]) -> OwnModule:
     arch, seed = params["model"]["arch"], int(params["weights"].get("seed", 0))
     before = set(sys.modules)
     inner, example, draws = _build(arch, inputs, seed)
-    inner = _prepare_for_scoring(inner, params["weights"], inputs.get("weights"), arch["path"])
-    module = OwnModule(inner, _find_inputs(arch, inner, example), arch["path"]).eval()
+    inner = prepare_for_scoring(inner, params["weights"], inputs.get("weights"), arch["path"])
+    module = OwnModule(inner, find_inputs(arch["path"], arch["inputs"], inner, example), arch["path"]).eval()
     run_once(module, example if arch["inputs"] is None else None)
     if params["weights"]["kind"] == "random":
         _own.set_norm_statistics(inner, lambda: module(*module.example))
@@ -159,7 +159,7 @@ def _digest(value: torch.Tensor) -> str:
 VARIANTS = {"original": build_given}
 
 
-def _prepare_for_scoring(inner: nn.Module, wish: WeightsWish, file: Path | None, path: str) -> nn.Module:
+def prepare_for_scoring(inner: nn.Module, wish: WeightsWish, file: Path | None, path: str) -> nn.Module:
     """Return the module in fp32 on the CPU, in eval mode, with the requested weights."""
     placed = {str(value.device) for value in [*inner.parameters(), *inner.buffers()]} - {"cpu"}
     if placed:
@@ -175,20 +175,20 @@ def _prepare_for_scoring(inner: nn.Module, wish: WeightsWish, file: Path | None,
     return inner
 
 
-def _find_inputs(arch: OwnArch, inner: nn.Module, example: object) -> tuple[shapes.Input, ...]:
-    if arch["inputs"] is not None:
-        return shapes.read(arch["inputs"])
+def find_inputs(
+    path: str, inputs: dict[str, object] | None, inner: nn.Module, example: object
+) -> tuple[shapes.Input, ...]:
+    if inputs is not None:
+        return shapes.read(inputs)
     if example is None:
         raise StageError(
-            f"model.path={arch['path']} gave a module and no inputs for it; say them: model.inputs={{NAME: [1,3,224,224]}}"
+            f"model.path={path} gave a module and no inputs for it; say them: model.inputs={{NAME: [1,3,224,224]}}"
             f", where forward takes {_describe_forward(inner)}"
         )
     try:
-        return shapes.read(
-            {name: _describe_input(value) for name, value in name_inputs(inner, example, arch["path"]).items()}
-        )
+        return shapes.read({name: _describe_input(value) for name, value in name_inputs(inner, example, path).items()})
     except ConfigError as error:
-        raise StageError(f"model.path={arch['path']}: of the inputs that it gave, {error}") from None
+        raise StageError(f"model.path={path}: of the inputs that it gave, {error}") from None
 
 
 def name_inputs(inner: nn.Module, example: object, path: str) -> dict[str, torch.Tensor]:
