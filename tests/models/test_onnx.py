@@ -117,6 +117,20 @@ def test_a_recurrent_node_with_all_outputs_and_states_is_exact(here, direction, 
 
 
 @needs_extra
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_an_op_of_a_newer_opset_is_one_op_of_torch(here, approximate):
+    import onnx
+    from onnx import TensorProto, helper
+
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 8]) for name in ("x", "y")]
+    node = helper.make_node("Gelu", ["x"], ["y"], name="gelu", approximate=approximate)
+    graph = helper.make_graph([node], "g", ports[:1], ports[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), "net.onnx")
+    module, _ = build()
+    assert worst_error(module) < TOLERANCE and any(isinstance(one, nn.GELU) for one in module.modules())
+
+
+@needs_extra
 def test_a_dynamic_axis_asks_for_its_size_and_takes_it(here):
     export(conv_net(), PICTURE, dynamic_axes={"x": {0: "batch"}})
     with pytest.raises(

@@ -122,3 +122,9 @@ def _(node: OnnxNode, graph: OnnxGraph) -> OperationConverterResult:
     diagonal = int(graph.initializers[names[1]].to_torch()) if len(names) > 1 else 0
     module = Triangle(bool(node.attributes.get("upper", 1)), diagonal)
     return OperationConverterResult(module, OnnxMapping(inputs=(names[0],), outputs=node.output_values))
+
+
+@add_converter(operation_type="Gelu", version=17)  # an op of opset 20, in a graph that _onnx_graph.py brings to 17
+def _(node: OnnxNode, graph: OnnxGraph) -> OperationConverterResult:
+    module = nn.GELU(approximate=str(node.attributes.get("approximate", "none")))
+    return OperationConverterResult(module, OnnxMapping(inputs=node.input_values, outputs=node.output_values))
