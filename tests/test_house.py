@@ -24,7 +24,7 @@ LIMITS = {
     "imports of our own modules inside functions": 72,
     "files over 350 lines": 1,
     "functions over 60 lines": 0,
-    "option files in conf": 82,
+    "option files in conf": 84,
     "lines of an option file": 78,
     "lines of the package": 65_800,
     "topics": 22,

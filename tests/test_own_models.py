@@ -220,7 +220,7 @@ def test_weights_that_no_seed_reaches_are_a_doubt(swept):
 @pytest.mark.slow
 def test_what_cannot_be_converted_is_a_record_that_says_why_and_the_other_variant_is_refused(swept):
     code, records = swept(
-        "model.path=nets.py:Lacks", "model.inputs={x: {shape: [1,4], range: [1,2]}}", "variant=original,split_einsum"
+        "model.path=nets.py:Lacks", "model.inputs={x: {shape: [1,4], range: [1,2]}}", "variant=original,split_einsum_v2"
     )
     failed, refused = records
     assert code == 1 and failed.status == Status.FAILED

@@ -89,9 +89,13 @@ def refusal(cell: Cell, source: Source, runtime: str, place: Place | None = None
     """
     honours = RUNTIMES[runtime].honours
     if cell.variant not in (known := families.variants(cell.family)):
-        if cell.model_settings.is_given:
+        if rewriting.takes_variant(cell):
+            if RUNTIMES[runtime].needs != "program":
+                return f"variant={cell.variant} of {cell.model} rewrites its program, and runtime={runtime} has none: variant=original"
+        elif cell.model_settings.is_given:
             return f"variant={cell.variant} rewrites the models that are built here; {cell.model} is taken as it is: variant=original"
-        return f"{cell.family} has no variant {cell.variant}; it has {', '.join(known)}"
+        else:
+            return f"{cell.family} has no variant {cell.variant}; it has {', '.join(known)}"
     if reason := axes.refusal(_REFUSING, _question(cell, source, runtime, honours)):
         return reason
     count = cell.model_settings.texts.count
@@ -219,6 +223,11 @@ def notes(
         found.append(
             "target not applicable to model=package: a package keeps the opset that it was saved with, so cells that differ only in "
             "it share their work"
+        )
+    if taken := list(dict.fromkeys(cell.model for cell in cells if rewriting.takes_variant(cell))):
+        found.append(
+            f"variant=split_einsum of {', '.join(taken)} is taken as rewrite=ane: the converted program is rewritten where the first "
+            "of `chips` gains (`ane-sweep fix --list`)"
         )
     given = list(dict.fromkeys(cell.model for cell in cells if cell.model_settings.is_given))
     if given and "seq_len" in axes:

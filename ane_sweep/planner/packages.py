@@ -125,6 +125,7 @@ _STAYS = {
 
 def _as_it_is(cell: Cell, source: Source) -> str | None:
     asked = {
+        "variant": (cell.variant, "original", cell.variant != "original"),
         "rewrite": (format_value(cell.rewrite), NO_REWRITE, cell.rewrite != NO_REWRITE),
         "precision": (cell.precision, "fp16", bool(cell.precision_settings.weights)),
         "chunks": (cell.chunks, 1, cell.chunks != 1),

@@ -167,7 +167,7 @@ GROUP_KEYS: dict[str, dict[str, Key]] = {
     },
 }
 # What only an option with a `path` has, whose model is given; and what it has not, as nobody knows it before it is built.
-GIVEN = dict.fromkeys(("path", "inputs", "samples"), "model=module and model=package") | {
+GIVEN = dict.fromkeys(("path", "inputs", "samples"), "model=module, package, onnx and exported") | {
     "kwargs": "model=module", "sources": "model=module", "reference": "model=package",
 }  # fmt: skip
 _BUILT = (

@@ -9,7 +9,7 @@ from ane_sweep.bridge.plan import Plan, Source
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.errors import Away, ConfigError
 from ane_sweep.machine import host
-from ane_sweep.planner import checkpoints, modules, packages, scoring
+from ane_sweep.planner import checkpoints, exported, modules, onnx_files, packages, scoring
 from ane_sweep.planner import plan as planning
 from ane_sweep.planner.matrix import Request
 from ane_sweep.store.cache import Store
@@ -18,6 +18,8 @@ from ane_sweep.store.cache import Store
 GIVEN: dict[str, Callable[[Mapping[str, object], str, int, Path], Source]] = {
     "module": modules.resolve_checked,
     "package": packages.resolve,
+    "onnx": onnx_files.resolve,
+    "exported": exported.resolve,
 }
 
 

@@ -148,7 +148,7 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
             chain.add("load", {**_on_coreml(chain), **several}, upstream)
         _add_figures(chain, {}, upstream, model, examples)
     else:
-        params = {**built, "variant": cell.variant}
+        params = {**built, "variant": _variant(cell)}
         _add_figures(chain, params, {"reference": reference, "checkpoint": fetched}, model, examples)
     return chain
 
@@ -159,6 +159,10 @@ def _built(cell: Cell, source: Source) -> Params:
     if source.kind in ("random", "own"):
         weights["seed"] = cell.seed
     return {"model": _model(cell, source), "weights": weights, "seq_len": _positions(cell, source)}
+
+
+def _variant(cell: Cell) -> str:
+    return "original" if rewriting.takes_variant(cell) else cell.variant
 
 
 def _model(cell: Cell, source: Source) -> Params:
@@ -201,7 +205,7 @@ def _add_program(chain: Chain, built: Params, fetched: Task | None, reference: T
         program = chain.add("adopt", {"package": chain.source.digest}, {"checkpoint": None})
     else:
         wide = {"fp32_ops": precision.fp32_ops} if precision.fp32_ops else {}
-        params = {**built, "variant": cell.variant, "target": cell.ios_target, "compute": precision.compute, **wide}
+        params = {**built, "variant": _variant(cell), "target": cell.ios_target, "compute": precision.compute, **wide}
         program = chain.add("convert", params, {"checkpoint": fetched})
     if names := rewriting.choose(cell):
         judged: Params = {"rewrites": names, "chip": next(iter(chain.shared.chips), "m4")}

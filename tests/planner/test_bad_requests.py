@@ -40,7 +40,7 @@ TYPOS = [
     (["-m", "model=tiny-gpt2,tiny-bert", "model.arch.n_layer=1"], "model.arch.n_layer: model=tiny-bert has no such key"),
     (["-m", "model=tiny-gpt2,tiny-bert", "model.arch.n_layer=1,2"], "model.arch.n_layer: model=tiny-bert has no such key"),
     (["-m", "precision=p4,fp16", "precision.weights.bits=2,4"], "precision.weights.bits: precision=fp16 has no such key"),
-    (["model=tiny-gpt2", "model.path=x"], "model.path: belongs to model=module and model=package"),
+    (["model=tiny-gpt2", "model.path=x"], "model.path: belongs to model=module, package, onnx and exported"),
     (["model=package", "model.path=x.mlpackage", "model.kwargs={a: 1}"], "model.kwargs: belongs to model=module;"),
     (["model.arch_keys.layers=n_layers"], "model.arch_keys.layers=n_layers: model.arch has no such key"),
     (["precision=p4", "precision.weights.bits=5"], "4, 6, 8; Core ML's tables have indices of these widths alone"),

@@ -54,10 +54,20 @@ def test_it_is_taken_in_compressed_and_cut_and_nothing_is_converted(here, capsys
     assert "1 packages taken in for 4" in said
 
 
+def test_split_einsum_of_a_package_is_its_rewrites_for_placement(here, capsys):
+    made(target=7)
+    assert main(["plan", "-m", *MODEL, "model.path=x.mlpackage", "variant=original,split_einsum"]) == 0
+    said = capsys.readouterr().out
+    assert "variant=split_einsum of package is taken as rewrite=ane" in said
+    assert "1 packages taken in for 2" in said and "1 rewritings" in said
+    assert main(["plan", *MODEL, "model.path=x.mlpackage", "variant=split_einsum", "runtime=torch_eager"]) == 2
+    assert "rewrites its program, and runtime=torch_eager has none" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["variant=split_einsum"], "package is taken as it is: variant=original"),
+        (["variant=split_einsum_v2"], "package is taken as it is: variant=original"),
         (["runtime=torch_eager"], "a package has none; use runtime=reference or coreml"),
         (["precision=fp32"], "x.mlpackage is a program already (fp16); use precision=fp16 (as it is)"),
         (["precision=fp16_norms_fp32"], "decides at conversion what is computed in fp32"),

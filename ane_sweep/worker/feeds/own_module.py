@@ -34,6 +34,7 @@ class Given(Protocol):
     example: tuple[torch.Tensor, ...]
 
     def __call__(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]: ...
+    def compute_reference(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]: ...
 
 
 def write_reference(
@@ -63,6 +64,8 @@ def write_reference(
     if not isinstance(module, own.OwnModule):  # a package: its weights are its content, and no code draws them
         return StageResult(realised=realised)
     facts = {"weights": module.weights_digest()}
+    if "code" not in inputs:
+        return StageResult(facts=facts, realised=realised)
     return StageResult(
         facts=facts, realised=realised | {"unseen": UNSEEN} | _describe_drawn_weights(params, inputs, module)
     )
@@ -141,7 +144,7 @@ def _check_rows(path: Path, arrays: Arrays, ports: Expected) -> list[Arrays]:
 
 def _compute_outputs(module: Given, row: Arrays, index: int) -> Arrays:
     with torch.inference_mode():
-        made = module(*(torch.from_numpy(np.array(value)) for value in row.values()))
+        made = module.compute_reference(*(torch.from_numpy(np.array(value)) for value in row.values()))
     outputs = {port.name: value.numpy() for port, value in zip(module.ports.outputs, made, strict=True)}
     for name, value in outputs.items():
         if not np.isfinite(value).all():

@@ -54,6 +54,10 @@ class OwnModule(nn.Module):
             made = self.inner(**by_name) if self.by_name else self.inner(*inputs)
         return {name: _narrow_dtype(value) for name, value in name_outputs(made, self.path).items()}
 
+    def compute_reference(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the outputs that every program of this module is compared with."""
+        return self.forward(*values)
+
     def weights_digest(self) -> str:
         """Return a digest of parameters and buffers, which shows if two processes built the same module."""
         sha256 = hashlib.sha256()
@@ -84,9 +88,9 @@ def build_given(params: dict[str, Any], inputs: dict[str, Path]) -> OwnModule:
     arch, seed = params["model"]["arch"], int(params["weights"].get("seed", 0))
     before = set(sys.modules)
     inner, example, draws = _build(arch, inputs, seed)
-    inner = _prepare_for_scoring(inner, params["weights"], inputs.get("weights"), arch["path"])
-    module = OwnModule(inner, _find_inputs(arch, inner, example), arch["path"]).eval()
-    _run_once(module, example if arch["inputs"] is None else None)
+    inner = prepare_for_scoring(inner, params["weights"], inputs.get("weights"), arch["path"])
+    module = OwnModule(inner, find_inputs(arch["path"], arch["inputs"], inner, example), arch["path"]).eval()
+    run_once(module, example if arch["inputs"] is None else None)
     if params["weights"]["kind"] == "random":
         _own.set_norm_statistics(inner, lambda: module(*module.example))
     _own.check_imports(arch, before)
@@ -155,7 +159,7 @@ def _digest(value: torch.Tensor) -> str:
 VARIANTS = {"original": build_given}
 
 
-def _prepare_for_scoring(inner: nn.Module, wish: WeightsWish, file: Path | None, path: str) -> nn.Module:
+def prepare_for_scoring(inner: nn.Module, wish: WeightsWish, file: Path | None, path: str) -> nn.Module:
     """Return the module in fp32 on the CPU, in eval mode, with the requested weights."""
     placed = {str(value.device) for value in [*inner.parameters(), *inner.buffers()]} - {"cpu"}
     if placed:
@@ -171,20 +175,20 @@ def _prepare_for_scoring(inner: nn.Module, wish: WeightsWish, file: Path | None,
     return inner
 
 
-def _find_inputs(arch: OwnArch, inner: nn.Module, example: object) -> tuple[shapes.Input, ...]:
-    if arch["inputs"] is not None:
-        return shapes.read(arch["inputs"])
+def find_inputs(
+    path: str, inputs: dict[str, object] | None, inner: nn.Module, example: object
+) -> tuple[shapes.Input, ...]:
+    if inputs is not None:
+        return shapes.read(inputs)
     if example is None:
         raise StageError(
-            f"model.path={arch['path']} gave a module and no inputs for it; say them: model.inputs={{NAME: [1,3,224,224]}}"
+            f"model.path={path} gave a module and no inputs for it; say them: model.inputs={{NAME: [1,3,224,224]}}"
             f", where forward takes {_describe_forward(inner)}"
         )
     try:
-        return shapes.read(
-            {name: _describe_input(value) for name, value in name_inputs(inner, example, arch["path"]).items()}
-        )
+        return shapes.read({name: _describe_input(value) for name, value in name_inputs(inner, example, path).items()})
     except ConfigError as error:
-        raise StageError(f"model.path={arch['path']}: of the inputs that it gave, {error}") from None
+        raise StageError(f"model.path={path}: of the inputs that it gave, {error}") from None
 
 
 def name_inputs(inner: nn.Module, example: object, path: str) -> dict[str, torch.Tensor]:
@@ -266,7 +270,7 @@ def _narrow_dtype(value: torch.Tensor) -> torch.Tensor:
     return value.float() if value.dtype.is_floating_point else value.to(torch.int32)
 
 
-def _run_once(module: OwnModule, example: object) -> None:
+def run_once(module: OwnModule, example: object) -> None:
     """Run the module on its first inputs and set its ports. Raises StageError if it returns no tensor."""
     point = shapes.points(module.taken)[0]
     arrays = draw_inputs(module.taken, point, seed=0)

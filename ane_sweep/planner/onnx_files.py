@@ -1,0 +1,195 @@
+"""model=onnx: the inputs, content and unsupported ops of an ONNX file, read without converting or running it."""
+
+import importlib.metadata
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+
+from ane_sweep import folders
+from ane_sweep.bridge import onnx_ops, shapes
+from ane_sweep.bridge.cell import digest
+from ane_sweep.bridge.plan import Source
+from ane_sweep.bridge.settings import read_model
+from ane_sweep.errors import ConfigError
+from ane_sweep.planner.checkpoint_files import file_digest
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, ValueInfoProto
+
+KIND = "onnx"  # of a Source
+FILE, SAMPLES = "file", "samples"  # the roles that a worker finds them under
+_OPSETS = (9, 21)
+_LFS = b"version https://git-lfs.github.com/spec/"
+_FLOATS, _BYTE, _BOOL = (1, 10, 11), 2, 9  # TensorProto.DataType: float, float16, double; uint8; bool
+_DTYPES = dict.fromkeys(_FLOATS, "float32") | {
+    2: "int32",
+    3: "int32",
+    4: "int32",
+    5: "int32",
+    6: "int32",
+    7: "int64",
+    9: "bool",
+}
+_PASSES = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Add", "Where", "Transpose"}
+
+
+def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Path) -> Source:
+    """Return the source of an ONNX file. Raises ConfigError with every problem of the file."""
+    option = read_model(composed)
+    if not option.path:
+        raise ConfigError(f"model={option.name}: model.path is missing: model.path=FILE.onnx")
+    if weights != "pretrained":
+        raise ConfigError(f"weights={weights}: model={option.name} is a file, which holds its weights; leave it out")
+    path, what = folders.user_path(option.path).absolute(), f"model.path={option.path}"
+    model = read(path, what)
+    parts = {path.name: path, **{name: path.parent / name for name in _external_files(model)}}
+    if lost := [str(part) for part in parts.values() if not part.is_file()]:
+        raise ConfigError(
+            f"{what}: its weights are in other files, which are missing: {', '.join(lost)}; copy them there"
+        )
+    inputs = _describe_inputs(model, dict(option.inputs or {}), what)
+    digest_of = {name: file_digest(part, digests) for name, part in parts.items()}
+    arch = {
+        "path": str(option.path), "inputs": inputs, "files": digest_of,
+        "packages": {name: importlib.metadata.version(name) for name in onnx_ops.NEEDED},
+    }  # fmt: skip
+    beside = {FILE: path}
+    if option.samples:
+        beside[SAMPLES] = folders.user_path(option.samples).absolute()
+        if not beside[SAMPLES].is_file():
+            raise ConfigError(f"model.samples={option.samples}: no such file: {beside[SAMPLES]}")
+        arch["samples"] = file_digest(beside[SAMPLES], digests)
+    return Source(
+        kind=KIND, source=str(option.path), digest=digest(sorted(digest_of.values())), arch=arch, layers=1,
+        max_seq_len=2**20, cut_points=999, parameter_bytes=max(1, _count_numbers(model)) * 4, beside=beside,
+        notes=_notes(model, what),
+    )  # fmt: skip
+
+
+def read(path: Path, what: str) -> "ModelProto":
+    """Return the file's message without external data. Raises ConfigError if it is no ONNX file, or cannot be converted."""
+    if not path.is_file() or not os.access(path, os.R_OK):
+        raise ConfigError(f"{what}: {'cannot be read' if path.exists() else 'no such file'}: {path}; give a .onnx file")
+    with path.open("rb") as file:
+        if file.read(len(_LFS)) == _LFS:
+            raise ConfigError(f"{what}: {path} is a pointer of git-lfs; fetch the file itself: git lfs pull")
+    if missing := onnx_ops.find_missing():
+        raise ConfigError(f"{what}: needs {', '.join(missing)}; install them: pip install 'ane-sweep[onnx]'")
+    import onnx
+
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except (DecodeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{what}: {path} is no ONNX file ({error})") from None
+    if not (model.ir_version and model.opset_import and model.graph.output):
+        raise ConfigError(f"{what}: {path} is no ONNX file, or an empty one: it has no graph with outputs")
+    if problems := _find_unsupported(model, what):
+        raise ConfigError(problems)
+    return model
+
+
+def _find_unsupported(model: "ModelProto", what: str) -> list[str]:
+    """Return a sentence for each type of op without a conversion, which names its nodes."""
+    import onnx
+
+    opset = max([one.version for one in model.opset_import if one.domain in ("", "ai.onnx")], default=0)
+    if not _OPSETS[0] <= opset <= _OPSETS[1]:
+        low, high = _OPSETS
+        return [f"{what}: its opset is {opset}, and {low} to {high} are read; export it again with opset_version=17"]
+    local = {(one.domain, one.name) for one in model.functions}
+    nodes = [*model.graph.node, *(node for one in model.functions for node in one.node)]
+    lacking: dict[str, list[str]] = {}
+    for number, node in enumerate(nodes):
+        if (node.domain, node.op_type) in local:
+            continue
+        if node.domain in ("", "ai.onnx"):
+            schema = onnx.defs.get_schema(node.op_type, opset, "") if onnx.defs.has(node.op_type) else None
+            is_function = schema is not None and (schema.has_function or schema.has_context_dependent_function)
+            if node.op_type in onnx_ops.list_converted() | onnx_ops.FOLDED or is_function:
+                continue
+        kind = f"{node.domain}.{node.op_type}".lstrip(".")
+        lacking.setdefault(kind, []).append(node.name or f"number {number}")
+    return [
+        f"{what}: op {kind} has no conversion to torch; its nodes: {', '.join(names[:5])}"
+        f"{f' and {len(names) - 5} more' if len(names) > 5 else ''}; export the net without it"
+        for kind, names in lacking.items()
+    ]
+
+
+def _external_files(model: "ModelProto") -> Iterator[str]:
+    """Yield the names of the files that hold weights beside the ONNX file."""
+    found = (entry.value for one in model.graph.initializer for entry in one.external_data if entry.key == "location")
+    yield from dict.fromkeys(found)
+
+
+def _count_numbers(model: "ModelProto") -> int:
+    return sum(math.prod(one.dims) for one in model.graph.initializer)
+
+
+def _describe_inputs(model: "ModelProto", asked: dict[str, object], what: str) -> dict[str, object]:
+    """Return model.inputs in full: each input's shape, dtype and range. Raises ConfigError with every problem."""
+    held = {one.name for one in model.graph.initializer}
+    values = {onnx_ops.safe_name(one.name): one for one in model.graph.input if one.name not in held}
+    problems = [f"model.inputs.{name}: {what} takes {', '.join(values)}" for name in asked if name not in values]
+    tables = _find_table_sizes(model)
+    found: dict[str, object] = {}
+    for name, value in values.items():
+        kind, dims = value.type.tensor_type.elem_type, _sizes(value)
+        spec = asked.get(name, {})
+        spec = {"dtype": _DTYPES.get(kind, ""), "shape": dims, **(spec if isinstance(spec, dict) else {"shape": spec})}
+        if not spec["dtype"]:
+            problems.append(f"{what}: input {name} holds no tensor of numbers; only these are drawn here")
+        elif spec["shape"] is dims and (free := [size for size in dims if isinstance(size, str)]):
+            example = ", ".join(
+                f"{one}: {[size if isinstance(size, int) else 1 for size in _sizes(values[one])]}" for one in values
+            )
+            problems.append(
+                f"{what}: input {name} is [{', '.join(map(str, dims))}], and {', '.join(free)} has no size; give sizes, as in "
+                f"'model.inputs={{{example}}}'"
+            )
+        elif spec["dtype"] in ("int32", "int64"):
+            spec.setdefault("range", [0, 256 if kind == _BYTE else tables.get(value.name, 2)])
+        found[name] = spec
+    if not problems:
+        problems = [problem] if (problem := shapes.problem("model.inputs", found)) else []
+    if problems:
+        raise ConfigError(problems)
+    return found
+
+
+def _sizes(value: "ValueInfoProto") -> list[int | str]:
+    dims = value.type.tensor_type.shape.dim
+    return [one.dim_value or one.dim_param or f"axis {number}" for number, one in enumerate(dims)]
+
+
+def _find_table_sizes(model: "ModelProto") -> dict[str, int]:
+    """Return {input of indices: rows of the smallest table in which it is looked up}."""
+    rows = {one.name: one.dims[0] for one in model.graph.initializer if one.dims}
+    heads: dict[str, set[str]] = {one.name: {one.name} for one in model.graph.input}
+    sizes: dict[str, int] = {}
+    for node in model.graph.node:
+        if node.op_type in _PASSES:
+            heads[node.output[0]] = set().union(*(heads.get(name, set()) for name in node.input))
+        elif node.op_type == "Gather" and node.input[0] in rows:
+            for name in heads.get(node.input[1], ()):
+                sizes[name] = min(rows[node.input[0]], sizes.get(name, rows[node.input[0]]))
+    return sizes
+
+
+def _notes(model: "ModelProto", what: str) -> list[str]:
+    kinds = {one.data_type for one in model.graph.initializer}
+    found = []
+    if any(node.op_type in onnx_ops.FOLDED for node in model.graph.node):
+        found.append(
+            f"{what} is quantised (QDQ): its weights are taken as the numbers that they stand for, its activations are clipped to "
+            "their range and not rounded; precision=int8_channel compresses the weights again. It is compared with the quantised net"
+        )
+    if kinds & {10, 11}:
+        found.append(
+            f"{what} holds fp16 or fp64 numbers: it is converted from fp32, and compared with the file as it is"
+        )
+    return found

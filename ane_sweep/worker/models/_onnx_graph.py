@@ -1,0 +1,235 @@
+"""Rewriting of an ONNX graph, without a change of its values, into ops and versions that onnx2torch converts."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper, version_converter
+from onnx.reference import ReferenceEvaluator
+
+from ane_sweep.bridge import onnx_ops
+from ane_sweep.errors import StageError
+
+_OLDEST, _NEWEST = 13, 17  # opsets that onnx2torch converts; what is outside is brought there
+_WIDE = (TensorProto.FLOAT16, TensorProto.DOUBLE)
+_AXES_FIRST = {"ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
+               "ReduceProd", "ReduceSumSquare"}  # fmt: skip
+
+
+def simplify(model: ModelProto, sizes: dict[str, tuple[int, ...]]) -> ModelProto:
+    """Return an equal model in fp32 with constants folded. `sizes` fixes inputs' shapes, by their names.
+
+    Raises StageError for a node that cannot be expressed.
+    """
+    for value in model.graph.input:
+        for axis, size in enumerate(sizes.get(value.name, ())):
+            value.type.tensor_type.shape.dim[axis].dim_value = size
+    model = inliner.inline_local_functions(model)
+    model = _inline_functions(model)
+    _convert_to_fp32(model)
+    _drop_quantisation(model)
+    if _opset(model) < _OLDEST:
+        model = version_converter.convert_version(model, _OLDEST)
+    model = _fold_constants(model)
+    _drop_allowzero(model)
+    _lower(model)
+    _name_outputs(model)
+    return model
+
+
+def _opset(model: ModelProto) -> int:
+    return max(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
+
+
+def _inline_functions(model: ModelProto) -> ModelProto:
+    """Replace ops that have no converter by their definition in the ONNX standard, if it has one."""
+    known = onnx_ops.list_converted() | onnx_ops.FOLDED
+    names = {node.op_type for node in model.graph.node} - known
+    if not names:
+        return model
+    return inliner.inline_selected_functions(model, [("", name) for name in names], inline_schema_functions=True)
+
+
+def _convert_to_fp32(model: ModelProto) -> None:
+    def widen(tensor: TensorProto) -> None:
+        if tensor.data_type in _WIDE:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name))
+
+    for value in [*model.graph.input, *model.graph.output, *model.graph.value_info]:
+        if value.type.tensor_type.elem_type in _WIDE:
+            value.type.tensor_type.elem_type = TensorProto.FLOAT
+    for tensor in model.graph.initializer:
+        widen(tensor)
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                widen(attribute.t)
+            if attribute.name in ("to", "dtype") and attribute.i in _WIDE:
+                attribute.i = TensorProto.FLOAT
+
+
+def _drop_quantisation(model: ModelProto) -> None:
+    """Replace quantised constants by the numbers that they stand for, and rounded activations by clipped ones.
+
+    The clipping stays because quantisers remove a Relu whose work it does.
+    """
+    held = {one.name: one for one in model.graph.initializer}
+    made = {name: node for node in model.graph.node for name in node.output}
+    kept = []
+    for node in model.graph.node:
+        if node.op_type == "QuantizeLinear":
+            continue
+        if node.op_type == "DequantizeLinear":
+            before = made.get(node.input[0])
+            if node.input[0] in held:
+                made_of = _dequantise(node, held, numpy_helper.to_array(held[node.input[0]]))
+                model.graph.initializer.append(numpy_helper.from_array(made_of, node.output[0]))
+                continue
+            if before is None or before.op_type != "QuantizeLinear":
+                raise StageError(
+                    f"node {node.name}: DequantizeLinear of an input that is no constant and no QuantizeLinear"
+                )
+            node = _clip(node, before, held, model)
+        kept.append(node)
+    if len(kept) < len(model.graph.node):
+        del model.graph.node[:]
+        model.graph.node.extend(kept)
+        del model.graph.value_info[:]
+
+
+def _clip(node: NodeProto, before: NodeProto, held: dict[str, TensorProto], model: ModelProto) -> NodeProto:
+    """Return a Clip to the range of numbers that a quantised activation can hold."""
+    if (
+        any(name not in held for name in node.input[1:] if name)
+        or np.size(numpy_helper.to_array(held[node.input[1]])) != 1
+    ):
+        raise StageError(
+            f"node {node.name} (DequantizeLinear): an activation with several or computed scales has no conversion"
+        )
+    kind = (
+        numpy_helper.to_array(held[node.input[2]]).dtype
+        if len(node.input) > 2 and node.input[2]
+        else np.dtype(np.uint8)
+    )
+    ends = []
+    for number, end in enumerate((np.iinfo(kind).min, np.iinfo(kind).max)):
+        ends.append(f"{node.output[0]}_end_{number}")
+        value = _dequantise(node, held, np.array(end, kind)).reshape(())
+        model.graph.initializer.append(numpy_helper.from_array(value, ends[-1]))
+    return helper.make_node("Clip", [before.input[0], *ends], node.output, name=node.name)
+
+
+def _dequantise(node: NodeProto, held: dict[str, TensorProto], numbers: np.ndarray) -> np.ndarray:
+    """Return the fp32 numbers that a DequantizeLinear gives for `numbers`."""
+    constants = [numpy_helper.from_array(numbers, node.input[0]), *(held[name] for name in node.input[1:] if name)]
+    graph = helper.make_graph([node], "one", [], [helper.make_empty_tensor_value_info(node.output[0])], constants)
+    one = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    made: np.ndarray = ReferenceEvaluator(one).run(None, {})[0].astype(np.float32)
+    return made
+
+
+def _fold_constants(model: ModelProto) -> ModelProto:
+    """Return the model as onnxruntime's basic optimisations leave it: shapes and constants computed, ops still standard."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.log_severity_level, options.intra_op_num_threads = 3, 1
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = Path(folder, "before.onnx"), Path(folder, "after.onnx")
+        onnx.save(model, before, save_as_external_data=model.ByteSize() > 2**30)
+        options.optimized_model_filepath = str(after)
+        onnxruntime.InferenceSession(str(before), options, providers=["CPUExecutionProvider"])
+        return onnx.load(after)
+
+
+def _drop_allowzero(model: ModelProto) -> None:
+    """Drop an option of Reshape that changes nothing, as its constant shape has no 0."""
+    held = {one.name: one for one in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Reshape" and node.input[1] in held and numpy_helper.to_array(held[node.input[1]]).all():
+            _remove(node, "allowzero")
+
+
+def _lower(model: ModelProto) -> None:
+    """Write ops of newer opsets in their form of opset 17, which computes the same."""
+    if _opset(model) <= _NEWEST:
+        return
+    held = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
+    for node in model.graph.node:
+        if change := (_lower_reduce if node.op_type in _AXES_FIRST else _LOWER.get(node.op_type)):
+            change(node, held, model)
+    for one in model.opset_import:
+        if one.domain in ("", "ai.onnx"):
+            one.version = _NEWEST
+
+
+def _constant(node: NodeProto, number: int, held: dict[str, np.ndarray]) -> np.ndarray | None:
+    if len(node.input) <= number or not node.input[number]:
+        return None
+    if node.input[number] not in held:
+        raise StageError(
+            f"node {node.name} ({node.op_type}): its input {node.input[number]} is computed; it must be a constant"
+        )
+    return held[node.input[number]]
+
+
+def _attribute(node: NodeProto, name: str, default: object = None) -> object:
+    return next((helper.get_attribute_value(one) for one in node.attribute if one.name == name), default)
+
+
+def _remove(node: NodeProto, *names: str) -> None:
+    kept = [one for one in node.attribute if one.name not in names]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+
+
+def _lower_reduce(node: NodeProto, held: dict[str, np.ndarray], model: ModelProto) -> None:
+    axes = _constant(node, 1, held)
+    if axes is None and _attribute(node, "noop_with_empty_axes", 0):
+        raise StageError(f"node {node.name} ({node.op_type}): noop_with_empty_axes has no conversion")
+    _remove(node, "noop_with_empty_axes")
+    del node.input[1:]
+    if axes is not None:
+        node.attribute.append(helper.make_attribute("axes", [int(axis) for axis in axes]))
+
+
+def _lower_split(node: NodeProto, held: dict[str, np.ndarray], model: ModelProto) -> None:
+    """Drop num_outputs, without which an opset-17 Split cuts into equal parts. Unequal ones are refused."""
+    count = _attribute(node, "num_outputs")
+    shapes = {one.name: one for one in [*model.graph.value_info, *model.graph.input]}
+    known = shapes.get(node.input[0])
+    if isinstance(count, int) and known is not None:
+        axis = _attribute(node, "axis", 0)
+        size = known.type.tensor_type.shape.dim[axis if isinstance(axis, int) else 0].dim_value
+        if size % count:
+            raise StageError(f"node {node.name} (Split): {size} in {count} unequal parts has no conversion")
+    _remove(node, "num_outputs")
+
+
+def _refuse_input(*numbers: int) -> Callable[[NodeProto, dict[str, np.ndarray], ModelProto], None]:
+    def check(node: NodeProto, held: dict[str, np.ndarray], model: ModelProto) -> None:
+        if given := [node.input[number] for number in numbers if len(node.input) > number and node.input[number]]:
+            raise StageError(f"node {node.name} ({node.op_type}): its input {given[0]} of opset 18 has no conversion")
+
+    return check
+
+
+def _lower_resize(node: NodeProto, held: dict[str, np.ndarray], model: ModelProto) -> None:
+    """Refuse the options of opset 18 that change values, and drop the others."""
+    policy = _attribute(node, "keep_aspect_ratio_policy", b"stretch")
+    if _attribute(node, "antialias", 0) or _attribute(node, "axes") or policy != b"stretch":
+        raise StageError(f"node {node.name} (Resize): antialias, axes and keep_aspect_ratio_policy have no conversion")
+    _remove(node, "antialias", "axes", "keep_aspect_ratio_policy")
+
+
+_LOWER = {"Split": _lower_split, "Pad": _refuse_input(3), "Resize": _lower_resize}
+
+
+def _name_outputs(model: ModelProto) -> None:
+    """Give each output a node of its own: onnx2torch returns whole nodes."""
+    for number, value in enumerate(model.graph.output):
+        named = f"output_{number}_of_graph"
+        model.graph.node.append(helper.make_node("Identity", [value.name], [named], name=named))
+        value.name = named
