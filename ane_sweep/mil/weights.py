@@ -12,6 +12,7 @@ leaves uninitialised memory in these eight bytes.
 """
 
 import contextlib
+import mmap
 import os
 import re
 import struct
@@ -125,6 +126,14 @@ class BlobFile:
         """Return the bytes of the record at `offset`, uint8, a view into the file."""
         record = self.record(offset)
         return np.asarray(self.bytes)[record.data_offset : record.data_offset + record.size]
+
+    def release(self, offset: int) -> None:
+        """Give the pages of a record's payload back to the system, which reads them again when they are needed."""
+        if (advice := getattr(mmap, "MADV_DONTNEED", None)) is not None:
+            record = self.record(offset)
+            start = record.data_offset // mmap.PAGESIZE * mmap.PAGESIZE
+            held: mmap.mmap = getattr(self.bytes, "_mmap")  # noqa: B009 (numpy declares no such attribute)
+            held.madvise(advice, start, record.data_offset + record.size - start)
 
     def pieces(self, offset: int) -> Iterator[bytes]:
         """Yield the payload of the record at `offset` in pieces.

@@ -19,6 +19,7 @@ History = Mapping[str, Sequence[Past]]  # by stage
 
 GIB = 1 << 30
 _BY_LAYER_FROM = GIB  # as worker/models/_turns.py has it
+_KEPT = GIB // 2  # of weights in working form, as reference/constants.py has it
 # As worker/grow/repeats.py has it, for blocks that are all alike; those that come in turns hold more at once.
 _GROWN_FROM, _AT_ONCE = 9, 5
 # 2.4 to 2.5 bytes a byte of these few, gpt2-large's and gpt2-xl's peaks say, where all blocks take 1.9. fp32, which is cast
@@ -42,16 +43,20 @@ def memory_bytes(stage: str, work: int, history: History, held: int | None = Non
     return int(max(peaks, default=formula))
 
 
-def held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, object]) -> int:
+def held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, object], runtime: object = None) -> int:
     """Return the bytes of parameters (fp32) that a task holds at once.
 
-    Most tasks hold all of them. A conversion that grows from a few blocks holds only those, and a reference of large
-    weights one layer: a block, or the parameters outside all blocks. A user's own module and models with two lists of
-    blocks (T5) count in full, an upper bound.
+    Most tasks hold all of them. The reference runtime holds those that its budget keeps, and at most one further
+    layer; its model of the Neural Engine (numerics=ane) holds all. A conversion that grows from a few blocks holds only
+    those, and a reference of large weights one layer: a block, or the parameters outside all blocks. A user's own module
+    and models with two lists of blocks (T5) count in full, an upper bound.
     """
-    if STAGES[stage].holds == "all" or cell.kind.length == "caller" or cell.kind.blocks == "several":
+    by_op = STAGES[stage].runs_program and runtime == "reference" and cell.numerics != "ane"
+    if (STAGES[stage].holds == "all" and not by_op) or cell.kind.length == "caller" or cell.kind.blocks == "several":
         return work
     layers, share = _blocks(cell, arch)
+    if by_op:
+        return min(work, _KEPT + int(work * max(share, 1 - share * layers))) if layers else work
     if STAGES[stage].holds == "a layer":
         return work if work < _BY_LAYER_FROM or not layers else int(work * max(share, 1 - share * layers))
     if layers < _GROWN_FROM:

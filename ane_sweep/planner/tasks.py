@@ -100,6 +100,7 @@ class Chain:
         version = versions.code_digest(
             stage, cell.family if "model" in params else None, params.get("runtime"), traits.program, rewritten
         )
+        held = estimates.held_bytes(stage, cell, work, source.arch, params.get("runtime"))
         task = Task(
             stage=stage,
             key=digest([files.VERSION, stage, version, params, made_of, dict(self.shared.versions), None]),
@@ -109,7 +110,7 @@ class Chain:
             limits=dict(cell.limits[stage]) if declared.limited else limit(declared),
             label=label(stage, cell, [axis for axis in self.shared.axes if axis in varies]),
             work=work,
-            memory_bytes=costs.memory_bytes(stage, work, estimates.held_bytes(stage, cell, work, source.arch)),
+            memory_bytes=costs.memory_bytes(stage, work, held),
             disk_bytes=estimates.disk_bytes(stage, cell, source, _positions(cell, source), params.get("rows")),
             seconds=0.0 if more_of and (seconds or 0.0) > CHEAP_S else seconds,
             alone=(declared.alone and not is_check) or (declared.runs_program and traits.alone),

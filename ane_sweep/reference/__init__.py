@@ -28,6 +28,7 @@ missing GPU.
 
     pipeline, model                   loading; ML Programs; linear regressors and non-maximum suppression
     plan, layout, site, limits        a block compiled to a flat plan of steps; running it; the builders' view; size checks
+    onednn, orders                    products of fp32 values; which values may lie with their channels last in memory
     features                          values at the border: arrays, images, classes, flexible shapes
     numerics, ane, fixed_point, cuda  the modes; the known arithmetic of the Neural Engine (mil/effects.py); on a GPU
     trace, matching                   observing values, the drift of each op, and pairing values of different programs
@@ -35,9 +36,9 @@ missing GPU.
     slices                            the builders of the ops
 
 Two laws. First: an op computes with fp32 (or wider) accumulation and its result is rounded once, to its declared type.
-Second: every value is contiguous and starts on a 64-byte boundary. Kernels choose their order of summation by layout
-and alignment; under this law the same op on the same numbers gives the same bits, however the program was cut into
-chunks.
+Second: every value starts on a 64-byte boundary and is contiguous, unless all its readers give the same bits in any order of
+memory (orders.py). Kernels choose their order of summation by layout and alignment; under this law the same op on the same
+numbers gives the same bits, however the program was cut into chunks.
 
 To add an op: write a function of tensors under `@kernel("name")` in the file of its kind, or, if it must prepare more,
 one under `@op("name")` that gets a Site and returns a Step. A builder that needs values computed while the program runs

@@ -105,7 +105,7 @@ def pool(site: Site) -> Step:
             result = result / mean(pad_spatial(ones, full if excluded else behind), kernel, strides)
         return result.to(dtype)
 
-    return Step(run, [site.name("x")])
+    return Step(run, [site.name("x")], layout="any" if kind == "max_pool" else "plain")
 
 
 def _find_overhang(x: Tensor, kernel: list[int], strides: list[int], sides: list[int]) -> list[int]:

@@ -13,6 +13,7 @@ from ane_sweep.reference.shapes import along
 from ane_sweep.reference.site import align, kernel, widen
 
 MOST_ELEMENTS = 1 << 36
+_PIECE = 1 << 20  # elements that are looked up at once
 
 
 def _unpack_bits(packed: Tensor, width: int, shape: list[int]) -> Tensor:
@@ -73,8 +74,21 @@ def lut_to_dense(
     *, indices: Tensor, lut: Tensor, shape: list[int] | None = None, vector_axis: int | None = None
 ) -> Tensor:
     if shape is None:
-        return align(look_up(indices, lut, vector_axis))
+        return align(_look_up_by_rows(indices, lut, vector_axis))
     return align(lut[_unpack_bits(indices, int(math.log2(lut.numel())), shape).long()])
+
+
+def _look_up_by_rows(indices: Tensor, lut: Tensor, axis: int | None) -> Tensor:
+    """Return `look_up` computed in pieces of the first dimension, whose places of eight bytes are many times its result."""
+    if (
+        indices.numel() <= _PIECE
+        or lut.shape[0] > 1
+        or indices.ndim < 2
+        or (lut.shape[-1] > 1 and (axis or 0) % indices.ndim == 0)
+    ):
+        return look_up(indices, lut, axis)
+    rows = max(1, _PIECE // indices[0].numel())
+    return torch.cat([look_up(indices[start : start + rows], lut, axis) for start in range(0, len(indices), rows)])
 
 
 def look_up(indices: Tensor, lut: Tensor, axis: int | None) -> Tensor:

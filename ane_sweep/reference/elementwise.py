@@ -4,8 +4,9 @@ Semantics: coremltools 9.0, converters/mil/mil/ops/defs (docstrings), checked ag
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -91,10 +92,18 @@ _PARAMETRIC: dict[str, tuple[dict[str, float | None], Callable[..., Tensor]]] = 
 }
 
 
+_SLICE = 1 << 15  # elements a thread; torch gives a thread no fewer
+# single operations that are rounded correctly: each element has the same bits wherever it lies in memory
+_ANY_LAYOUT = {"abs", "add", "clip", "leaky_relu", "maximum", "minimum", "mul", "relu", "relu6", "sub", "threshold"}
+
+
+def _step(site: Site, run: Callable[..., object], names: Sequence[str]) -> Step:
+    layout: Literal["plain", "any"] = "any" if site.op.type in _ANY_LAYOUT else "plain"
+    return Step(run, [site.name(name) for name in names], layout=layout)
+
+
 def _builder(function: Callable[..., Tensor], names: tuple[str, ...], wide: bool) -> Builder:
-    return lambda site: Step(
-        compute_wide(function, site.dtype) if wide else function, [site.name(name) for name in names]
-    )
+    return lambda site: _step(site, compute_wide(function, site.dtype) if wide else function, names)
 
 
 for _table, _names, _wide in (
@@ -107,7 +116,7 @@ for _table, _names, _wide in (
 def parametric(site: Site) -> Step:
     parameters, function = _PARAMETRIC[site.op.type]
     values = [site.static(name, *([] if default is None else [default])) for name, default in parameters.items()]
-    return Step(compute_wide(lambda x: function(x, *values), site.dtype), [site.name("x")])
+    return _step(site, compute_wide(lambda x: function(x, *values), site.dtype), ["x"])
 
 
 @op("cast")
@@ -127,7 +136,16 @@ def exact_gelu(x: Tensor) -> Tensor:
     torch's fp16 kernel is up to 2 ulp off, and 1 + erf loses most of the result below -3.
     """
     high = x.double() if x.dtype == torch.float32 else x.float()
-    return high * 0.5 * torch.erfc(high * -math.sqrt(0.5))
+    return torch.erfc(high * -math.sqrt(0.5)).mul_(high.mul_(0.5))
+
+
+def _gelu_in_slices(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return exact_gelu of a contiguous tensor, a slice at a time: small buffers are used again, large ones cost page faults."""
+    flat, size = x.view(-1), _SLICE * torch.get_num_threads()
+    result = torch.empty_like(flat, dtype=dtype)
+    for start in range(0, flat.numel(), size):
+        result[start : start + size] = exact_gelu(flat[start : start + size])
+    return result.view(x.shape)
 
 
 @cache
@@ -146,7 +164,7 @@ def gelu(x: Tensor, *, mode: str = "EXACT", dtype: torch.dtype) -> Tensor:
         x = widen(x)
         return (x * torch.sigmoid(1.702 * x)).to(dtype)
     if x.dtype != torch.float16 or dtype != torch.float16 or not x.is_contiguous():
-        return exact_gelu(x).to(dtype)
+        return _gelu_in_slices(x, dtype) if x.is_contiguous() else exact_gelu(x).to(dtype)
     return _gelu_of_every_half(x.device).take(x.view(torch.int16).long().bitwise_and_(0xFFFF))
 
 

@@ -14,6 +14,7 @@ from ane_sweep import native_errors
 from ane_sweep.errors import PackageError
 from ane_sweep.mil.graph import Op
 from ane_sweep.mil.package import Package
+from ane_sweep.reference.constants import resolve
 from ane_sweep.reference.numerics import Mode
 from ane_sweep.reference.site import Step
 
@@ -37,7 +38,7 @@ class ExecutionPlan:
 
     `start` is the table before a run (constants filled in); `inputs` and `outputs` map names to places. For a nested
     block, `own` are its declared inputs, `free` the outside values that it reads, and `listed` its outputs in order (a
-    name may occur twice).
+    name may occur twice). Values in `loose` need not be contiguous (orders.py).
     """
 
     session: PlanSession
@@ -49,6 +50,7 @@ class ExecutionPlan:
     own: list[str] = field(default_factory=list)
     free: list[str] = field(default_factory=list)
     listed: list[str] = field(default_factory=list)
+    loose: set[str] = field(default_factory=set)
 
     @property
     def where(self) -> str:
@@ -89,7 +91,7 @@ class ExecutionPlan:
 
     def collect_outputs(self, table: list[object]) -> dict[str, object]:
         """Return outputs by name, after the last step."""
-        return {name: table[place] for name, place in self.outputs.items()}
+        return {name: resolve(table[place]) for name, place in self.outputs.items()}
 
     def _run_watched(self, values: Mapping[str, object]) -> dict[str, object]:
         walk = self.walk(values)
@@ -107,7 +109,7 @@ class ExecutionPlan:
         """Run the plan step by step: yield each step's result, and return the outputs at the end."""
         table = self.begin(values)
         for op, (function, reads, fills, frees) in zip(self.ops, self.steps):
-            arguments = [table[place] for place in reads]
+            arguments = [resolve(table[place]) for place in reads]
             try:
                 with torch.inference_mode():
                     made = function(*arguments)

@@ -1,8 +1,6 @@
 """Check the sizes and types that a program declares before memory is reserved for them."""
 
 import math
-import os
-import resource
 from collections.abc import Sequence
 
 import torch
@@ -10,15 +8,11 @@ import torch
 from ane_sweep.errors import PackageError, UnsupportedOp
 from ane_sweep.mil import element_types, graph
 from ane_sweep.mil.proto import MIL_pb2
+from ane_sweep.reference import memory
 from ane_sweep.reference.site import TORCH_DTYPES
 
 MOST_DIMENSIONS = 16
-
-
-def most_bytes() -> int:
-    """Return the bytes that one value may take: the memory limit of this process (a task has one), or the host's memory."""
-    held, host = resource.getrlimit(resource.RLIMIT_DATA)[0], os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return host if held == resource.RLIM_INFINITY else min(held, host)
+most_bytes = memory.most_bytes
 
 
 def check_sizes(block: MIL_pb2.Block, where: str) -> None:

@@ -1,7 +1,7 @@
 """Build the products with sums: linear, matmul, einsum, convolution, attention.
 
-If the device multiplies fp16 matrices with fp32 sums (site.half_accumulates_wide), weights stay fp16; otherwise they
-are widened once at load and the result is rounded.
+If the device multiplies fp16 matrices with fp32 sums (site.half_accumulates_wide), weights stay fp16; otherwise their
+wide form (constants.py) is multiplied and the result is rounded.
 """
 
 import math
@@ -11,50 +11,56 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ane_sweep.reference import onednn
+from ane_sweep.reference.constants import Constant, Empty, hold
 from ane_sweep.reference.site import Site, Step, align, compute_wide, half_accumulates_wide, op, widen
 
 Padding = list[int] | Callable[[Tensor], list[int]]
 
 
-def _stays_half(*tensors: Tensor) -> bool:
+def _stays_half(*tensors: Tensor | Constant) -> bool:
     return all(tensor.dtype == torch.float16 for tensor in tensors) and half_accumulates_wide(tensors[0].device.type)
 
 
 @op("linear")
 def linear(site: Site) -> Step:
     """Return the step of y = x @ weight.T + bias; weight (out, in)."""
-    weight, bias = site.tensor("weight"), site.tensor("bias")
+    weight, bias = site.constant("weight"), site.tensor("bias")
     if weight is None or (site.has("bias") and bias is None):
         names = [site.name(name) for name in ("x", "weight", "bias") if site.has(name)]
         return Step(compute_wide(F.linear, site.dtype), names)
     if not weight.dtype.is_floating_point:  # integers are summed exactly
-        exact = weight.double(), None if bias is None else bias.double()
-        return Step(lambda x: F.linear(x.double(), *exact).to(site.dtype), [site.name("x")])
+        exact, offset = weight.form("exact", _to_double, torch.float64), None if bias is None else bias.double()
+        return Step(lambda x: F.linear(x.double(), exact(), offset).to(site.dtype), [site.name("x")])
     return Step(_linear(weight, bias, site.dtype), [site.name("x")])
 
 
-def _linear(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Callable[..., Tensor]:
+def _to_double(weight: Tensor, empty: Empty) -> Tensor:
+    return weight.double()
+
+
+def _linear(weight: Constant, bias: Tensor | None, dtype: torch.dtype) -> Callable[..., Tensor]:
     if _stays_half(weight) and dtype == torch.float16 and (bias is None or bias.dtype == dtype):
 
         def run(x: Tensor) -> Tensor:
             if x.dtype == dtype:
-                return F.linear(x, weight, bias)
-            return F.linear(x.float(), widen(weight), None if bias is None else widen(bias)).to(dtype)
+                return F.linear(x, weight.get(), bias)
+            return F.linear(x.float(), widen(weight.get()), None if bias is None else widen(bias)).to(dtype)
 
         return run
-    wide_weight, wide_bias = widen(weight), None if bias is None else widen(bias)
-    return lambda x: F.linear(widen(x), wide_weight, wide_bias).to(dtype)
+    wide_weight, wide_bias = weight.wide(), None if bias is None else widen(bias)
+    multiply = onednn.multiply if onednn.supports(weight, dtype) else F.linear
+    return lambda x: multiply(widen(x), wide_weight(), wide_bias).to(dtype)
 
 
 @op("matmul")
 def matmul(site: Site) -> Step:
     """Return the step that multiplies the last two dimensions in batches, broadcast as in numpy; either side may be transposed first."""
     flip_x, flip_y = site.static("transpose_x", False), site.static("transpose_y", False)
-    y, dtype = site.tensor("y"), site.dtype
+    y, dtype = site.constant("y"), site.dtype
     is_float = dtype.is_floating_point and y is not None and y.dtype.is_floating_point  # an integer x makes integers
     if y is not None and y.ndim == 2 and not flip_x and is_float and not site.is_static("x"):
-        weight = y if flip_y else y.t().contiguous()
-        return Step(_linear(weight, None, dtype), [site.name("x")])
+        return Step(_linear(y if flip_y else y.transposed(), None, dtype), [site.name("x")])
 
     def run(x: Tensor, y: Tensor) -> Tensor:
         x = x.mT if flip_x and x.ndim > 1 else x
@@ -103,20 +109,25 @@ def conv(site: Site) -> Step:
     """Return the step of a convolution in 1, 2 or 3 D; x (N, C_in, *D), weight (C_out, C_in / groups, *K). pad: before
     and after each D.
     """
-    return convolution(site, site.known_tensor("weight"), site.known_tensor("bias"))
+    weight = site.known_constant("weight")
+    if weight is None:
+        raise site.unsupported("without a weight")
+    return convolution(site, weight, site.known_tensor("bias"))
 
 
-def read_window(site: Site, weight: Tensor) -> tuple[int, list[int], list[int], int]:
+def read_window(site: Site, weight: Tensor | Constant) -> tuple[int, list[int], list[int], int]:
     """Return the number of spatial dimensions, strides, dilations and groups of a convolution."""
     ones = [1] * (weight.ndim - 2)
     return len(ones), site.static("strides", ones), site.static("dilations", ones), site.static("groups", 1)
 
 
-def convolution(site: Site, weight: Tensor, bias: Tensor | None) -> Step:
+def convolution(site: Site, weight: Constant, bias: Tensor | None) -> Step:
     """Return the step of a convolution with these weights and the site's strides, padding, dilations and groups."""
     spatial, strides, dilations, groups = read_window(site, weight)
     padding = resolve_padding(site, list(weight.shape[2:]), strides, dilations)
     dtype = site.dtype
+    if spatial == 2 and onednn.supports(weight, dtype):
+        return _convolve_channels_last(site, weight, bias, padding)
     if (
         groups == 1
         and all(size == 1 for size in weight.shape[2:])
@@ -124,24 +135,38 @@ def convolution(site: Site, weight: Tensor, bias: Tensor | None) -> Step:
         and not (callable(padding) or any(padding))
     ):
         return Step(_pointwise(weight, bias, dtype), [site.name("x")])
-    weight, bias = widen(weight), None if bias is None else widen(bias)
+    wide, bias = weight.wide(), None if bias is None else widen(bias)
     function = (F.conv1d, F.conv2d, F.conv3d)[spatial - 1]
 
     def run(x: Tensor) -> Tensor:
         x = pad_spatial(widen(x), padding(x) if callable(padding) else padding)
-        return align(function(x, weight, bias, strides, 0, dilations, groups).to(dtype))
+        return align(function(x, wide(), bias, strides, 0, dilations, groups).to(dtype))
 
     return Step(run, [site.name("x")])
 
 
-def _pointwise(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Callable[..., Tensor]:
+def _convolve_channels_last(site: Site, weight: Constant, bias: Tensor | None, padding: Padding) -> Step:
+    _, strides, dilations, groups = read_window(site, weight)
+    convolve = onednn.make_convolution(weight, None if bias is None else widen(bias), strides, dilations, groups)
+
+    def run(x: Tensor) -> Tensor:
+        sides = padding(x) if callable(padding) else padding
+        if sides[::2] == sides[1::2]:
+            return convolve(widen(x), sides[::2])
+        return convolve(pad_spatial(widen(x), sides), [0, 0])
+
+    return Step(run, [site.name("x")], layout="channels_last")
+
+
+def _pointwise(weight: Constant, bias: Tensor | None, dtype: torch.dtype) -> Callable[..., Tensor]:
     """Return a 1x1 convolution as one matrix product: (out, in) @ (in, positions)."""
+    get = weight.get
     if not (_stays_half(weight) and dtype == torch.float16 and (bias is None or bias.dtype == dtype)):
-        weight, bias = widen(weight), None if bias is None else widen(bias)
-    matrix = weight.flatten(1)
+        get, bias = weight.wide(), None if bias is None else widen(bias)
     column = None if bias is None else bias[:, None]
 
     def run(x: Tensor) -> Tensor:
+        matrix = get().flatten(1)
         flat = x.flatten(2).to(matrix.dtype)
         if x.shape[0] == 1:
             product = matrix @ flat[0] if column is None else torch.addmm(column, matrix, flat[0])
@@ -242,11 +267,11 @@ def conv_quantized(site: Site) -> Step:
     weight = site.known_tensor("weight")
     scale, offset = widen(site.known_tensor("quant_scale")), site.known_tensor("quant_bias")
     if site.static("quantization_type") == "lut":
-        return convolution(site, scale.reshape(-1)[weight.long()], site.known_tensor("bias"))
+        return convolution(site, hold(scale.reshape(-1)[weight.long()]), site.known_tensor("bias"))
     shape = [-1] + [1] * (weight.ndim - 1)
     dense = weight.float() * scale.reshape(shape)
     dense = dense if offset is None else dense + widen(offset).reshape(shape)
-    return convolution(site, dense, site.known_tensor("bias"))
+    return convolution(site, hold(dense), site.known_tensor("bias"))
 
 
 @op("scaled_dot_product_attention")

@@ -10,6 +10,7 @@ import re
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -30,12 +31,14 @@ from ane_sweep.reference import (
     limits,
     linear,
     normalise,
+    orders,
     recurrent,
     resize,
     sampling,
     shapes,
     slices,
 )  # fmt: skip
+from ane_sweep.reference.constants import SMALL_BYTES, Constant, resolve, view_mapped
 from ane_sweep.reference.layout import FAILURES, ExecutionPlan, PlanSession, lay_out
 from ane_sweep.reference.numerics import AS_DECLARED, Mode
 from ane_sweep.reference.site import OPS, NotYet, Site, Step, from_numpy
@@ -84,6 +87,7 @@ def rebind_constants(
             if step is None:
                 changed.update(op.outputs)
                 continue
+            step = orders.fit_order(step, op, plan.loose)
             _, reads, fills, frees = steps[place_of[op.index]]
             steps[place_of[op.index]] = (step.run, reads, fills, frees)
             first = min(first, place_of[op.index])
@@ -121,7 +125,9 @@ def compile_block(
                 raise PackageError(f"{session.where}: {op} cannot be prepared: {error}; is it damaged?") from error
             if step is not None:
                 built.append((step, op))
-    return lay_out(session, inputs, outputs, known, built)
+    loose = orders.find_loose(built, outputs)
+    settled = [(orders.fit_order(step, op, loose), op) for step, op in built]
+    return replace(lay_out(session, inputs, outputs, known, settled), loose=loose)
 
 
 def _build_step(session: PlanSession, op: Op, known: MutableMapping[str, object]) -> Step | None:
@@ -129,18 +135,29 @@ def _build_step(session: PlanSession, op: Op, known: MutableMapping[str, object]
     if op.type == "const":
         if "val" not in op.proto.attributes or not op.outputs:
             raise PackageError(f"{session.where}: {op} holds no value; the file is damaged")
-        known[op.outputs[0]] = to_constant(graph.decode(op.proto.attributes["val"], session.package), session.mode)
+        known[op.outputs[0]] = _read_value(op.proto.attributes["val"], session)
         return None
     kinds = [element_types.tensor_type(value.type) for value in op.proto.outputs]
     nested = [_compile_nested(session, proto, known) for proto in op.proto.blocks]
     literal = _name_literals(session, op, known)
+    if op.type.startswith("constexpr_") and _defer(session, literal, kinds, known):
+        return None
     site = Site(literal, kinds, known, session.where, session.opset, session.mode.dtypes, nested)
     try:
         step = OPS[op.type](site)
     except NotYet:
         step = _build_at_run_time(site)
     step = session.mode.adjust(site, step)
-    return None if _fold(step, op, kinds, known) else step
+    return None if _fold(session, step, literal, kinds, known) else _give_tensors(step, known)
+
+
+def _give_tensors(step: Step, known: Mapping[str, object]) -> Step:
+    """Return a step that is given the tensors of its large constants."""
+    constants = [value for name in step.arguments if isinstance(value := known.get(name), Constant)]
+    for constant in constants:
+        constant.get()  # what the budget has room for is made now
+    run = step.run
+    return replace(step, run=lambda *values: run(*map(resolve, values))) if constants else step
 
 
 def _compile_nested(session: PlanSession, proto: MIL_pb2.Block, known: MutableMapping[str, object]) -> ExecutionPlan:
@@ -164,8 +181,8 @@ def _build_at_run_time(site: Site) -> Step:
     def run(*values: object) -> object:
         known = {**fixed, **dict(zip(computed, values))}
         inner = Site(site.op, site.outputs, known, site.where, site.opset, site.dtypes, site.blocks)
-        step = OPS[site.op.type](inner)
-        return step.run(*[known[name] for name in step.arguments])
+        step = orders.align_result(OPS[site.op.type](inner))
+        return step.run(*[resolve(known[name]) for name in step.arguments])
 
     return Step(run, computed)
 
@@ -203,11 +220,33 @@ def _changes_state(proto: MIL_pb2.Operation) -> bool:
     return proto.type in _ALWAYS or any(_changes_state(inner) for block in proto.blocks for inner in block.operations)
 
 
+def _read_value(value: MIL_pb2.Value, session: PlanSession) -> object:
+    """Return a constant as a tensor, or as a Constant if it is large and lies in a weight file."""
+    kind = element_types.tensor_type(value.type)
+    is_large = kind is not None and kind.is_static and kind.byte_count > SMALL_BYTES
+    decode = partial(graph.decode, value, session.package)
+    if not is_large or value.WhichOneof("value") != "blobFileValue" or session.mode.device != "cpu":
+        return to_constant(decode(), session.mode)
+    graph.check_record(value, session.package)
+    assert kind is not None
+    blobs, offset = session.package.blobs(value.blobFileValue.fileName), value.blobFileValue.offset
+    shape, dtype = tuple(size or 0 for size in kind.shape), session.mode.dtypes[kind.dtype]
+    if kind.dtype not in element_types.PACKED_BITS:
+        array = decode()
+        tensor = from_numpy(array)
+        if tensor.dtype == dtype and tensor.data_ptr() == array.ctypes.data:
+            return view_mapped(tensor, partial(blobs.release, offset))
+    return Constant(shape, dtype, lambda: to_tensor(decode(), session.mode), partial(blobs.release, offset))
+
+
 def to_constant(value: object, mode: Mode = AS_DECLARED) -> object:
     """Return a decoded constant as a tensor; strings and lists are unchanged."""
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        return mode.constant(from_numpy(value))
-    return value
+    return to_tensor(value, mode) if isinstance(value, np.ndarray) and value.dtype != object else value
+
+
+def to_tensor(array: np.ndarray, mode: Mode) -> torch.Tensor:
+    """Return a decoded array of numbers as a tensor."""
+    return mode.constant(from_numpy(array))
 
 
 def _name_literals(session: PlanSession, op: Op, known: MutableMapping[str, object]) -> Op:
@@ -224,18 +263,50 @@ def _name_literals(session: PlanSession, op: Op, known: MutableMapping[str, obje
         for index, argument in enumerate(arguments):
             if not isinstance(argument, str):
                 name = f"{label}/{parameter}/{index}"
-                known[name] = to_constant(graph.decode(argument, session.package), session.mode)
+                known[name] = _read_value(argument, session)
                 arguments[index] = name
     return op
 
 
-def _fold(step: Step, op: Op, kinds: Sequence[TensorType | None], known: MutableMapping[str, object]) -> bool:
+def _fold(
+    session: PlanSession, step: Step, op: Op, kinds: Sequence[TensorType | None], known: MutableMapping[str, object]
+) -> bool:
     """Compute an op on constants now, if its result is small enough to keep (weights always are). Return True if done."""
     if not step.is_pure or op.proto.blocks or not all(name in known for name in step.arguments):
         return False
     is_weight = op.type.startswith("constexpr_")
     if not is_weight and sum(kind.byte_count for kind in kinds if kind is not None) > _FOLD_BYTES:
         return False
-    made = step.run(*[known[name] for name in step.arguments])
+    if _defer(session, op, kinds, known):
+        return True
+    made = orders.align_result(step).run(*[resolve(known[name]) for name in step.arguments])
     known.update(zip(op.outputs, made if isinstance(made, tuple) else (made,)))
+    return True
+
+
+def _defer(
+    session: PlanSession, op: Op, kinds: Sequence[TensorType | None], known: MutableMapping[str, object]
+) -> bool:
+    """Let large results of an op on constants be computed when they are read. Return False if they are small, or unknown."""
+    values = {name: known[name] for parameter in op.inputs for name in op.names(parameter) if name in known}
+    types = [kind for kind in kinds if kind is not None and kind.is_static]
+    is_small = sum(kind.byte_count for kind in types) <= SMALL_BYTES
+    if is_small or len(types) < len(op.outputs) or session.mode.device != "cpu" or not op.reads <= values.keys():
+        return False
+
+    def compute(index: int) -> torch.Tensor:
+        read = {name: value.read() if isinstance(value, Constant) else value for name, value in values.items()}
+        site = Site(op, list(kinds), read, session.where, session.opset, session.mode.dtypes)
+        step = orders.align_result(session.mode.adjust(site, OPS[op.type](site)))
+        made = step.run(*[read[name] for name in step.arguments])
+        for value in values.values():
+            if isinstance(value, Constant) and not value.is_touched:
+                value.release()
+        result = made[index] if isinstance(made, tuple) else made
+        assert isinstance(result, torch.Tensor)
+        return result
+
+    for index, (name, kind) in enumerate(zip(op.outputs, types)):
+        shape = tuple(size or 0 for size in kind.shape)
+        known[name] = Constant(shape, session.mode.dtypes[kind.dtype], partial(compute, index))
     return True

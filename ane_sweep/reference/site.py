@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ import torch
 from ane_sweep.errors import PackageError, UnsupportedOp
 from ane_sweep.mil.element_types import TensorType
 from ane_sweep.mil.graph import Op
+from ane_sweep.reference.constants import Constant, hold, resolve
 
 TORCH_DTYPES = {
     "bool": torch.bool,
@@ -40,12 +41,15 @@ class Step:
     """One op of a plan: `run(*arguments)` returns its output, or a tuple if the op has several outputs (or none).
 
     `arguments` are value names, looked up at each run; constants are prepared once, inside `run`. `is_pure` is False if
-    two runs with the same arguments differ (random numbers, states).
+    two runs with the same arguments differ (random numbers, states). `layout` is the order of values in memory: "plain"
+    takes and returns contiguous tensors; "any" takes every order, with the same bits; "channels_last" as well, and returns
+    that order (N, H, W, C).
     """
 
     run: Callable[..., object]
     arguments: list[str]
     is_pure: bool = True
+    layout: Literal["plain", "any", "channels_last"] = "plain"
 
 
 class NestedPlan(Protocol):
@@ -128,7 +132,8 @@ def _read_parameter(site: "Site", parameter: inspect.Parameter) -> object:
 class Site:
     """One op while its step is built: its parameters, constants and declared output type.
 
-    `known` maps names of values that do not depend on the inputs to their tensors (or strings and lists). `opset` is
+    `known` maps names of values that do not depend on the inputs to their tensors, large ones to a Constant (or to strings
+    and lists). `opset` is
     the number in the program's opset (5 = iOS15, 6 = iOS16, 7 = iOS17, 8 = iOS18 ...), `dtypes` the torch type of each
     MIL type under the mode of numerics, `blocks` the op's nested blocks, compiled. For an op that needs values of the
     run, a second site is made at run time, with everything known.
@@ -178,7 +183,7 @@ class Site:
         names = self.names(parameter)
         if not self.is_static(parameter):
             raise NotYet
-        values = [self.known[name] for name in names]
+        values = [resolve(self.known[name]) for name in names]
         return [value.tolist() if isinstance(value, torch.Tensor) else value for value in values]
 
     def tensor(self, parameter: str) -> torch.Tensor | None:
@@ -186,9 +191,24 @@ class Site:
         if not self.is_static(parameter):
             return None
         value = self.known[self.name(parameter)]
+        value = value.read() if isinstance(value, Constant) else value
         if not isinstance(value, torch.Tensor):
             raise self.unsupported(f"with a `{parameter}` that is no tensor")
         return value
+
+    def constant(self, parameter: str) -> Constant | None:
+        """Return the constant given for a parameter without reading it, or None if it is absent or computed."""
+        value = self.known[self.name(parameter)] if self.is_static(parameter) else None
+        if isinstance(value, Constant):
+            return value
+        tensor = self.tensor(parameter)
+        return None if tensor is None else hold(tensor)
+
+    def known_constant(self, parameter: str) -> Constant | None:
+        """Return the constant given for a parameter, or None if it is absent. Raises NotYet if it is computed."""
+        if self.has(parameter) and not self.is_static(parameter):
+            raise NotYet
+        return self.constant(parameter)
 
     def known_tensor(self, parameter: str) -> Any:
         """Return the tensor given for a parameter, or None if it is absent. Raises NotYet if it is computed."""

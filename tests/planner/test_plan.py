@@ -484,8 +484,18 @@ def test_bisect_model_is_expected_to_take_the_memory_that_it_takes():
     assert 0.9 * (0.5e9 + 3 * package) < theirs < 1.5 * (0.5e9 + 3 * package) and ours < 2 * package
 
 
+def test_a_score_in_the_reference_runtime_is_expected_to_hold_its_budget_and_a_layer():
+    def expected(*words):
+        made = planned("weights=random", "runtime=reference", *words)
+        return {task.stage: task.memory_bytes / 2**30 for task in made.tasks.values()}
+
+    assert 1.3 < expected("model=gpt2-xl")["score"] < 1.3 * 1.3, "1.30 GiB measured"
+    assert expected("model=gpt2-xl", "numerics=ane")["score"] > 6
+    assert expected("model=pythia-6.9b")["score"] < 4
+
+
 def test_a_task_too_large_for_its_limit_or_the_host_is_said_with_figures_and_choices():
-    made, gib = planned("-m", "model=pythia-6.9b", "weights=random", "runtime=reference"), 2**30
+    made, gib = planned("-m", "model=pythia-6.9b", "weights=random", "runtime=reference", "numerics=ane"), 2**30
     largest = max(made.tasks.values(), key=lambda task: task.memory_bytes)
     need, stage = largest.memory_bytes, largest.stage
     assert need > 8e9
@@ -495,7 +505,7 @@ def test_a_task_too_large_for_its_limit_or_the_host_is_said_with_figures_and_cho
         f"note: {stage} pythia-6.9b is expected to use {need / 1e9:.3g} GB of memory; it may use 5.37 GB"
     )
     assert "this host has 7.52 GB" in note and "out_of_memory" in note and "a host with more memory" in note
-    assert "more tasks are too large" in note
+    assert "2 more tasks are too large" in note
     text = overview.describe(made, lambda task: False, memory=(5 * gib, 100 * gib))
     assert f"a larger memory_gib or limits.{stage}.memory_gib" in text
     assert "of memory" not in overview.describe(made, lambda task: False, memory=(60 * gib, 64 * gib))
