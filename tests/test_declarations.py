@@ -484,7 +484,7 @@ def words(node: ast.AST) -> set[str]:
 
 
 # Other things of the same name: scores of placement. And an axis says which stages it enters.
-OTHER_THINGS = {"proof/placement/score.py", "bridge/cell.py", "bridge/building.py"}
+OTHER_THINGS = {"proof/placement/score.py", "bridge/cell.py", "bridge/building.py", "report/card.py"}
 # What a stage left, read by the one place that it is for; and what calls it by hand.
 ONE_STAGE = {("results/gather.py", "evidence"), ("results/advice.py", "compress")}
 

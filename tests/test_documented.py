@@ -28,7 +28,11 @@ TEXTS = {  # what one more of each needs beside its code: kind -> (names, file, 
     "rewrite": (REWRITES, f"{DOCS}matrix.md", "`{}`"),
     "runtime": (RUNTIMES.ours, f"{DOCS}matrix.md", r"`runtime` \([^)]*\b{}\b"),
     "stage": (STAGES, f"{DOCS}inside.md", r"(?m)^\| [^|]*\b{}\b"),
-    "family": (set(families.names()) - {"module", "onnx", "exported"}, f"{DOCS}models.md", "{}"),  # a net of one's own: own_models.md
+    "family": (
+        set(families.names()) - {"module", "onnx", "exported"},
+        f"{DOCS}models.md",
+        "{}",
+    ),  # a net of one's own: own_models.md
 }
 LISTS = {  # made of the declarations: kind -> (names, the words that list them, the file that makes the list)
     "executor": (EXECUTORS, ["help", "executor.name"], "ane_sweep/planner/help.py"),

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from ane_sweep.bridge.cell import DECLARED
 from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.record import Record, as_typed, flat_cell, has_random_weights
+from ane_sweep.bridge.runtimes import traits
 from ane_sweep.outward import escape_controls
 from ane_sweep.placement.judge import Verdict
 from ane_sweep.report.blocks import Grid, markdown
@@ -90,7 +91,7 @@ def describe_cell(record: Record, command: Sequence[str]) -> Card:
         str(record.cell["model"]), made, figures, {k: v for k, v in record.toolchain.items() if v},
         [f"ane-sweep {' '.join(command)}"], str(hub) if hub else None, warnings=warnings,
         pipeline_tag=PIPELINES.get(str(record.cell.get("task"))), dataset=score if score != "none" else None,
-        on_own_cpu=record.realised.get("runtime") != "coreml",
+        on_own_cpu=not traits(record.realised.get("runtime")).coreml,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from ane_sweep.terminal import BAD_CONFIGURATION, OK
 
 # a line that would do something, or fail, if --help did not come first
 BUSY = {
+    "card": ["x.mlpackage", "-o", "card.md"],
     "fix": ["x.mlpackage", "-o", "y.mlpackage", "--only", "nosuch"],
     "chunk": ["x.mlpackage", "2", "-o", "chunks"],
     "compress": ["x.mlpackage", "p4", "-o", "y.mlpackage"],
