@@ -31,6 +31,7 @@ class Traits:
                 starts cold
     asks        "module:function" in the planner: the facts of this host that they return are part of the keys, under
                 the functions' names
+    streams     it holds weights by a budget, and not all of them
     """
 
     needs: Literal["program", "checkpoint"]
@@ -45,6 +46,7 @@ class Traits:
     asks: tuple[str, ...] = ()
     warm: tuple[str, ...] = ()
     program: str = DEFAULT
+    streams: bool = False
 
 
 class Runtimes(Declared[Traits]):

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from ane_sweep.bridge import families, recipes
 from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.plan import Source
+from ane_sweep.bridge.runtimes import traits
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.planner import sizing
 from ane_sweep.store.past import Past
@@ -51,7 +52,7 @@ def held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, object], ru
     those, and a reference of large weights one layer: a block, or the parameters outside all blocks. A user's own module
     and models with two lists of blocks (T5) count in full, an upper bound.
     """
-    by_op = STAGES[stage].runs_program and runtime == "reference" and cell.numerics != "ane"
+    by_op = STAGES[stage].runs_program and traits(runtime).streams and cell.numerics != "ane"
     if (STAGES[stage].holds == "all" and not by_op) or cell.kind.length == "caller" or cell.kind.blocks == "several":
         return work
     layers, share = _blocks(cell, arch)
