@@ -95,7 +95,8 @@ def open_baseline(word: str, package: Path) -> Baseline:
     revision, colon, there = word.partition(":")
     if not colon or not revision:
         raise ConfigError(
-            f"--baseline {word}: no such file; a package, a lint report (.json), REV:PATH, or an exported sweep (.zip)"
+            f"--baseline {word}: no such file; a package, a lint report (.json), REV:PATH (REV: for the same path), or an exported "
+            "sweep (.zip)"
         )
     return _open_revision(word, revision, there, package)
 

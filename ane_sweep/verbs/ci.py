@@ -28,6 +28,8 @@ def ci(args: list[str]) -> int:
     parser.add("--to FILE", "where the workflow is written; - prints it", default=TARGET)
     parser.json("file, next", "a line")
     given = parser.read(args)
+    if given.json and given.to == "-":
+        raise ConfigError("--json and --to -: one of them goes to standard output; give --to a file")
     text = workflow.render(given.packages, given.chip, given.action)
     if given.to == "-":
         print(text, end="")

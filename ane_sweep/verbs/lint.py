@@ -63,6 +63,11 @@ def _check_words(given: argparse.Namespace) -> None:
         raise ConfigError(
             f"--json and --format {given.format}: one of them goes to standard output; --save FORMAT=FILE writes more"
         )
+    for file in [*(file for _, file in given.save), *([given.badge] if given.badge else [])]:
+        if not file.parent.is_dir():
+            raise ConfigError(
+                f"{file}: cannot be written (no folder {file.parent}); name a file in a folder that exists"
+            )
     word = given.baseline or ""
     if len(given.paths) > 1 and word and not word.endswith((":", ".json")):
         raise ConfigError(

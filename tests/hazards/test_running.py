@@ -59,6 +59,13 @@ def test_a_sum_beyond_the_accumulator(tmp_path, capsys):
     assert found["op"] == "sum" and "32,768" in found["why"] and "3.84e+04" in found["why"]
 
 
+def test_effects_of_an_infinite_op_read_as_a_sentence(tmp_path, capsys):
+    body = lambda x: mb.mul(x=mb.mul(x=x, y=HALF(600), name="large"), y=HALF(600), name="over")  # noqa: E731
+    path = save(tmp_path / "m.mlpackage", body, x=("fp16", (4, 64)))
+    found = lint(capsys, path, "--effects", "ane")[1]["effects_part"]
+    assert "parts from fp32 here: not finite where fp32 is; this op itself makes it so" in found["why"]
+
+
 def test_effects_name_the_op_at_which_they_part(tmp_path, capsys):
     body = lambda x: mb.relu(x=mb.softplus(x=mb.mul(x=x, y=HALF(20), name="large"), name="cliff"))  # noqa: E731
     path = save(tmp_path / "m.mlpackage", body, x=("fp16", (4, 64)))

@@ -160,3 +160,22 @@ def test_a_workflow_is_written_once_and_names_no_path_of_this_machine(tmp_path, 
         ci(["write", "github"])
     with pytest.raises(ConfigError, match="within the repository"):
         ci(["write", "github", "/tmp/x.mlpackage", "--to", "-"])
+    with pytest.raises(ConfigError, match="one of them goes to standard output"):
+        ci(["write", "github", "--to", "-", "--json"])
+
+
+def test_a_comment_on_several_packages_names_the_one_of_each_finding(tmp_path, capsys):
+    paths = [str(conv_chain(tmp_path / name, 8)) for name in ("a.mlpackage", "b.mlpackage")]
+    lint([*paths, "--format", "markdown", "--max-ms", "0.01"])
+    text = capsys.readouterr().out
+    assert "1 more verdict\n" in text and "| | package | chip | finding |" in text
+    rows = text.partition("| finding |")[2].splitlines()[2:-2]
+    assert rows and all(row.count("a.mlpackage") + row.count("b.mlpackage") == 1 for row in rows if row)
+
+
+def test_a_file_in_no_folder_is_refused_before_anything_is_judged(tmp_path, capsys):
+    path = str(conv_chain(tmp_path / "a.mlpackage", 8))
+    for words in (["--badge", str(tmp_path / "no/b.svg")], ["--save", f"sarif={tmp_path / 'no/x'}"]):
+        with pytest.raises(ConfigError, match="a folder that exists"):
+            lint([path, *words])
+    assert not capsys.readouterr().out

@@ -30,7 +30,7 @@ def write(judgements: list[Judgement], unread: list[Unread]) -> str:
         "| --- | --- | --- | ---: | ---: | ---: | --- |",
         *map(_verdict_row, judgements),
         "",
-        *(["| | chip | finding | why, and what to do |\n| --- | --- | --- | --- |", *rows[:_MOST_ROWS], *more] if rows else []),
+        *([_finding_head(judgements), *rows[:_MOST_ROWS], *more] if rows else []),
         "",
         "</details>",
     ])  # fmt: skip
@@ -41,7 +41,7 @@ def _summarise(judgements: list[Judgement], failed: list[Judgement]) -> str:
     text = f"{markdown(show_path(worst.verdict.path))} on {worst.verdict.chip}: {_describe_verdict(worst)}"
     if errors := [finding for finding in worst.findings if finding.severity == "error"]:
         text += f"; {markdown(errors[0].what)}"
-    return text + (f"; and {len(judgements) - 1} more verdicts" if len(judgements) > 1 else "")
+    return text + (f"; and {count(len(judgements) - 1, 'more verdict')}" if len(judgements) > 1 else "")
 
 
 def _describe_verdict(made: Judgement) -> str:
@@ -71,12 +71,26 @@ def _describe_changes(made: Judgement) -> str:
     return ", ".join(f"{len(getattr(found, kind))} {kind}" for kind in kinds if getattr(found, kind))
 
 
+def _are_several(judgements: list[Judgement]) -> bool:
+    return len({made.verdict.path for made in judgements}) > 1
+
+
+def _finding_head(judgements: list[Judgement]) -> str:
+    named = ["package"] if _are_several(judgements) else []
+    head = ["", *named, "chip", "finding", "why, and what to do"]
+    return f"|{' |'.join(f' {word}' if word else '' for word in head)} |\n{'| --- ' * len(head)}|"
+
+
 def _finding_rows(judgements: list[Judgement]) -> list[str]:
-    """Return a row for each finding; equal ones of several chips share one."""
-    chips: dict[tuple[str, str, str], list[str]] = {}
+    """Return a row for each finding, with its package if there are several; equal ones of several chips share one."""
+    chips: dict[tuple[str, str, str, str], list[str]] = {}
+    several = _are_several(judgements)
     for made in judgements:
         for one in made.findings:
-            seen = chips.setdefault((_SIGNS[one.severity], markdown(one.what), markdown(describe(one))), [])
+            where = f"{markdown(show_path(made.verdict.path))} | " if several else ""
+            seen = chips.setdefault((_SIGNS[one.severity], where, markdown(one.what), markdown(describe(one))), [])
             if made.verdict.chip not in seen:
                 seen.append(made.verdict.chip)
-    return [f"| {sign} | {', '.join(seen)} | {what} | {why} |" for (sign, what, why), seen in chips.items()]
+    return [
+        f"| {sign} | {where}{', '.join(seen)} | {what} | {why} |" for (sign, where, what, why), seen in chips.items()
+    ]
