@@ -1,6 +1,5 @@
 """Run a program beside its fp32 form: where fp16 overflows or vanishes, and where the Neural Engine's roundings part from it."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -8,12 +7,14 @@ from torch import Tensor
 
 from ane_sweep import reference
 from ane_sweep.errors import ConfigError
+from ane_sweep.fix.graph import Graph, has_effect
 from ane_sweep.hazards.rule import Scene
 from ane_sweep.mil.effects import LIMIT
 from ane_sweep.reference import trace
 from ane_sweep.reference.layout import StepResult
 from ane_sweep.reference.model import Model
 
+PART = 0.05
 PRODUCTS = ("linear", "matmul", "conv", "conv_transpose", "einsum")
 
 
@@ -46,9 +47,11 @@ def feed(scene: Scene, model: Model) -> dict[str, object]:
     return scene.trial.feed(model.inputs)
 
 
-def find_range_faults(model: Model, exact: Model, inputs: dict[str, object]) -> Iterator[RangeFault]:
-    """Yield the ops at which fp16 numbers are lost first: their operands still have them."""
+def find_range_faults(model: Model, exact: Model, inputs: dict[str, object]) -> tuple[list[RangeFault], set[str]]:
+    """Return where fp16 numbers are lost first, their operands having them, and the values all of whose numbers are right."""
+    faults: list[RangeFault] = []
     lost: set[str] = set()
+    right: set[str] = set()
     for mine, true in trace.pair_steps(model, exact, inputs):
         is_downstream = bool(mine.op.reads & lost)
         for name, value in mine.values.items():
@@ -56,9 +59,28 @@ def find_range_faults(model: Model, exact: Model, inputs: dict[str, object]) -> 
             if fault is not None and fault.kind != "accumulator":
                 lost.add(name)
             if fault is not None and not is_downstream:
-                yield fault
+                faults.append(fault)
+            if _is_right(value, true.values.get(name)):
+                right.add(name)
         if is_downstream:
             lost.update(name for name, value in mine.values.items() if not _is_finite(value))
+    return faults, right
+
+
+def find_harmful(graph: Graph, right: set[str]) -> set[str]:
+    """Return the values whose error reaches an output, or a state, through values none of which is `right`."""
+    harmful = graph.outputs - right
+    for node in reversed(list(graph)):
+        if has_effect(node.proto) or not harmful.isdisjoint(node.outputs):
+            harmful |= node.names() - right
+    return harmful
+
+
+def _is_right(mine: object, true: object) -> bool:
+    """Return True if every number is less than PART of itself away, small ones beside large ones too."""
+    if not isinstance(mine, Tensor) or not isinstance(true, Tensor) or mine.shape != true.shape:
+        return False
+    return torch.allclose(mine.double(), true.double(), rtol=PART, atol=0.0, equal_nan=True)
 
 
 def _is_finite(value: object) -> bool:

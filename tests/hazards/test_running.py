@@ -7,13 +7,14 @@ import pytest
 
 pytest.importorskip("coremltools")
 from coremltools.converters.mil import Builder as mb
-from fix.checks import save
+from fix.checks import apply_rewrite, save
 from hazards.probes import find_named
 
 from ane_sweep.__main__ import main
+from ane_sweep.fix import output
 from ane_sweep.fix.graph import Graph
 from ane_sweep.hazards.bounds import bound
-from ane_sweep.mil import graph
+from ane_sweep.mil import graph, package
 
 HALF = np.float16
 
@@ -77,6 +78,34 @@ def test_effects_name_the_op_at_which_they_part(tmp_path, capsys):
     )
     found = lint(capsys, path, "--effects", "gelu_tanh")[1]["effects_part"]
     assert found["severity"] == "note" and "do not part" in found["what"]
+
+
+def test_an_epsilon_that_vanishes_beside_what_it_is_added_to_is_no_fault(tmp_path, capsys):
+    def body(x):
+        large = mb.mul(x=x, y=HALF(300))
+        mean = mb.reduce_mean(x=mb.square(x=large), axes=[-1], keep_dims=True)
+        return mb.mul(x=large, y=mb.rsqrt(x=mb.add(x=mean, y=HALF(1e-6))))
+
+    path, mended = save(tmp_path / "m.mlpackage", body, x=("fp16", (4, 64))), tmp_path / "mended.mlpackage"
+    found = lint(capsys, path, "--numbers", "--effects", "ane")[1]
+    assert found["fp16_range"]["severity"] == found["effects_part"]["severity"] == "warning"
+    source = package.read(path)
+    output.write_package(source, apply_rewrite(source, "rms_norm_scaled", tmp_path)[0], mended)
+    found = lint(capsys, mended, "--numbers", "--effects", "ane")[1]
+    assert "fp16_range" not in found and found["effects_part"]["severity"] == "note"
+
+
+def test_numbers_that_vanish_before_an_epsilon_as_small_as_they_are(tmp_path, capsys):
+    def body(x):
+        squares = mb.square(x=x, name="squares")
+        return mb.mul(x=x, y=mb.rsqrt(x=mb.add(x=squares, y=HALF(6e-8))))
+
+    path = save(tmp_path / "m.mlpackage", body, x=("fp16", (4, 64)))
+    values = np.full((4, 64), 1.5e-4, HALF)
+    values[0, 0] = 1
+    np.save(tmp_path / "x.npy", values)
+    found = lint(capsys, path, "--numbers", "--input", str(tmp_path / "x.npy"))[1]["fp16_range"]
+    assert found["op"] == "squares", "though the one large number hides the loss from the peak of the sum"
 
 
 def test_wrong_words_and_inputs(grows, tmp_path, capsys):

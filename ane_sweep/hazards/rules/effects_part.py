@@ -4,20 +4,19 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ane_sweep.hazards.rule import HazardRule, Place, Scene
-from ane_sweep.hazards.running import feed, load_model
+from ane_sweep.hazards.running import PART, feed, find_harmful, load_model
 from ane_sweep.reference.trace import ObservedValue, measure_drift
 
 RULE = HazardRule(
     order=91,
     kind="numerics",
-    condition="with --effects: a value is 5 % of its peak or more away from the same in fp32",
+    condition="with --effects: a value is 5 % of its peak or more away from the same in fp32, and so is what reads it",
     effect="parts from fp32",
     source="the effects in mil/effects.py, each with its source; a model of the hardware, not a measurement",
     confidence="medium",
     do="ane-sweep run MODEL --numerics ane --drift 20 lists every op; see the rules for the op's pattern",
     runs="effects",
 )
-PART = 0.05
 _EXACT_DB = 200.0
 
 
@@ -27,7 +26,10 @@ def find(scene: Scene) -> Iterator[Place]:
     exact, model = load_model(scene, "fp32"), load_model(scene, "ane", effects)
     inputs = feed(scene, model)
     seen = measure_drift(model, exact, inputs)
-    first = next((value for value in seen if _is_apart(value)), None)
+    harmful = find_harmful(
+        scene.graph, {value.name for value in seen if value.drift is not None and value.drift < PART}
+    )
+    first = next((value for value in seen if _is_apart(value) and value.name in harmful), None)
     if first is None:
         fact = f"the Neural Engine's roundings and fp32 do not part {fed}"
         effect = f"the worst output has {_worst_output(seen, scene.graph.outputs):.0f} dB"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ane_sweep.fix.graph import Graph
 from ane_sweep.hazards.rule import HazardRule, Place, Scene
-from ane_sweep.hazards.running import RangeFault, feed, find_range_faults, load_model
+from ane_sweep.hazards.running import RangeFault, feed, find_harmful, find_range_faults, load_model
 
 RULE = HazardRule(
     order=90,
@@ -31,18 +31,25 @@ _TAILS = (
 def find(scene: Scene) -> Iterator[Place]:
     model, exact = load_model(scene), load_model(scene, "fp32")
     fed = scene.trial.fed if scene.trial is not None else ""
-    found = list(find_range_faults(model, exact, feed(scene, model)))
+    found, right = find_range_faults(model, exact, feed(scene, model))
+    harmful = find_harmful(scene.graph, right)
     for kind, make in (("overflow", _say_overflow), ("vanished", _say_vanished), ("accumulator", _say_accumulator)):
-        faults = [fault for fault in found if fault.kind == kind and _counts(scene.graph, fault)]
+        faults = [fault for fault in found if fault.kind == kind and _counts(scene.graph, fault, harmful)]
         if faults:
             effect, is_ane = make(faults)
             for fault in faults:
                 yield Place(fault.name, fault.type, f"with {fed}", effect, only_ane=is_ane)
 
 
-def _counts(graph: Graph, fault: RangeFault) -> bool:
-    """Return False for numbers that vanish without harm: few of them, or tails, and no logarithm or division reads them."""
-    if fault.kind != "vanished" or (fault.share >= _LARGE_SHARE and fault.type not in _TAILS):
+def _counts(graph: Graph, fault: RangeFault, harmful: set[str]) -> bool:
+    """Return False for numbers that vanish without harm: what reads them is right all the same (a tiny epsilon that is
+    added), or they are few, or tails, and no logarithm or division reads them.
+    """
+    if fault.kind != "vanished":
+        return True
+    if fault.name not in harmful:
+        return False
+    if fault.share >= _LARGE_SHARE and fault.type not in _TAILS:
         return True
     return any(
         user.type in _SENSITIVE and (user.type != "real_div" or user.read("y") == fault.name)
