@@ -101,8 +101,8 @@ def _check_share(verdict: Verdict, budget: Budget) -> list[Finding]:
         Finding(
             rule="budget/min_ane", severity="error", chip=verdict.chip, confidence=verdict.summary.confidence or "low",
             what=f"{verdict.ane_share:.1%} on the ANE, below the limit of {budget.min_ane_share:.1%}",
-            why="the ops that stay off it are listed with their reasons", do="mend those, or lower --min-ane",
-            source="--min-ane", ops=verdict.summary.ops.total - verdict.summary.ops.ane,
+            why="the ops that stay off it are listed with their reasons", do="mend those, or ask for less with --min-ane",
+            source=verdict.limit, ops=verdict.summary.ops.total - verdict.summary.ops.ane,
         )
     ]  # fmt: skip
 

@@ -1,5 +1,6 @@
 """Run every rule on every function of a package, and fold what a rule finds in a function into few findings."""
 
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -77,7 +78,8 @@ def _make_finding(name: str, rule: HazardRule, places: Sequence[Place], scene: S
     first, types = places[0], Counter(place.type for place in places if place.name)
     named = ", ".join(place.name for place in places[:_SHOWN]) + (", ..." if len(places) > _SHOWN else "")
     ops = ", ".join(f"{count} {kind}" for kind, count in types.items()) + f" ({named})" if types else ""
-    do = f"ane-sweep fix --only {','.join(rule.mends)}" if rule.mends else ""
+    package = shlex.quote(str(scene.program.path))
+    do = f"ane-sweep fix {package} --only {','.join(rule.mends)}" if rule.mends else ""
     return Finding(
         rule=f"{rule.kind}/{name}",
         severity=first.level or rule.level,

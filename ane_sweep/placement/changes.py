@@ -132,19 +132,28 @@ def _count_types(ops: Sequence[OpOutline]) -> str:
 
 
 def _explain(ops: Sequence[OpOutline], was: dict[int, OpOutline]) -> list[str]:
-    """Return a text for each of the first ops, and one for the number of the others."""
-    shown = [_explain_one(op, was.get(id(op))) for op in ops[:_MOST_NAMES]]
-    return shown + ([f"{len(ops) - len(shown)} more"] if len(ops) > len(shown) else [])
+    """Return a text for each of the first reasons with the ops that share it, and one for the number of the other ops."""
+    same: dict[str, list[str]] = {}
+    for op in ops:
+        name = f"{op.name} ({op.module})" if op.module else op.name
+        same.setdefault(_explain_one(op, was.get(id(op))), []).append(name)
+    shown = list(same.items())[:_MOST_NAMES]
+    rest = len(ops) - sum(len(names) for _, names in shown)
+    return [f"{_list_names(names)} {why}" for why, names in shown] + ([f"{rest} more"] if rest else [])
+
+
+def _list_names(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _explain_one(op: OpOutline, before: OpOutline | None) -> str:
-    name = f"{op.name} ({op.module})" if op.module else op.name
     if before is None:
-        return f"{name} on {op.preferred}" + (f": {op.reason}" if op.preferred != "ane" and op.reason else "")
+        return f"on {op.preferred}" + (f": {op.reason}" if op.preferred != "ane" and op.reason else "")
     if before.preferred != op.preferred:
-        return f"{name} {before.preferred} -> {op.preferred}" + (f": {op.reason}" if op.preferred != "ane" else "")
+        return f"{before.preferred} -> {op.preferred}" + (f": {op.reason}" if op.preferred != "ane" else "")
     pairs = ((before.outputs, op.outputs), (before.weights, op.weights))
-    return f"{name} " + ", ".join(f"{' '.join(old)} -> {' '.join(new)}" for old, new in pairs if old != new)
+    return ", ".join(f"{' '.join(old)} -> {' '.join(new)}" for old, new in pairs if old != new)
 
 
 def _least_confidence(ops: Sequence[OpOutline]) -> str:

@@ -33,6 +33,7 @@ class Verdict:
 
     ok         True if at least `min_ane_share` stays on the ANE, or if the ANE was not asked for
     ane_share  from 0 to 1, of the ops or of their planner cost; a gate that closes the ANE leaves 0
+    limit      what asked for the least share, for messages: "--min-ane 95"
     """
 
     path: Path
@@ -41,6 +42,7 @@ class Verdict:
     ok: bool
     ane_share: float
     prediction: Prediction
+    limit: str
 
     @property
     def summary(self) -> Placement:
@@ -74,7 +76,7 @@ class Verdict:
         }  # fmt: skip
 
     def __str__(self) -> str:
-        return text(self.path, self.prediction, self.ok)
+        return text(self.path, self.prediction, "" if self.ok else self.limit)
 
     __repr__ = __str__
 
@@ -98,9 +100,9 @@ def judge(
             raise ConfigError(f"{name}={word}: unknown{suggestion(word, choices)}; choices: {', '.join(choices)}")
     if not 0 <= min_ane_share <= 1:
         raise ConfigError(f"min_ane_share={min_ane_share}: expected a number from 0 to 1")
-    wanted = chips.get(chip, measured)
+    wanted, limit = chips.get(chip, measured), f"min_ane_share={min_ane_share:g}"
     with pause_collection():
-        return judge_programs(Path(path), load(Path(path)), wanted, compute_units, min_ane_share, share)
+        return judge_programs(Path(path), load(Path(path)), wanted, compute_units, min_ane_share, share, limit)
 
 
 @contextmanager
@@ -124,7 +126,7 @@ def load(path: Path) -> list[Program]:
 
 
 def judge_programs(
-    path: Path, loaded: list[Program], chip: Chip, compute_units: str, min_ane_share: float, share: str
+    path: Path, loaded: list[Program], chip: Chip, compute_units: str, min_ane_share: float, share: str, limit: str
 ) -> Verdict:
     """Judge loaded programs by their worst enumerated shape. A gate that moves the whole program off the ANE leaves a share of 0."""
     prediction = predict.predict_chain(loaded, chip, compute_units)
@@ -132,19 +134,23 @@ def judge_programs(
     found = min(cost_share(one).ane if share == "cost" else count_ops(one).share("ane") for one in every)
     asked = compute_units in ("all", "cpu_and_ne") and bool(prediction.rows)
     holds = not asked or found >= min_ane_share
-    return Verdict(path, chip.chip, compute_units, holds, round(found, 6), prediction)
+    return Verdict(path, chip.chip, compute_units, holds, round(found, 6), prediction, limit)
 
 
-def text(path: Path, prediction: Prediction, holds: bool) -> str:
-    """Format a verdict for people: units of the ops, why ops leave the ANE, and advice. All of it is predicted."""
+def text(path: Path, prediction: Prediction, broken: str) -> str:
+    """Format a verdict for people: units of the ops, why ops leave the ANE, and advice. All of it is predicted.
+
+    `broken`: the limit that it breaks, or "".
+    """
     summary = prediction.summary()
     ops, share = summary.ops, summary.cost_share
     chunks = f", {len(prediction.chunks)} chunks" if len(prediction.chunks) > 1 else ""
-    verdict = "ok" if holds else "NOT enough on the ANE for --min-ane-share"
+    verdict = f"NOT enough on the ANE for {broken}" if broken else "ok"
     lines = [
         f"{path}: {verdict} (predicted for {summary.chip}, {summary.compute_units}{chunks})",
         f"  ops   {ops.ane} ANE, {ops.gpu} GPU, {ops.cpu} CPU of {ops.total}; "
-        f"{share.ane:.1%} of the planner cost (not of the time) on the ANE; {summary.segments} segments, {summary.transitions} transitions",
+        f"{share.ane:.1%} of the planner cost (not of the time) on the ANE; "
+        f"{count_text(summary.segments, 'segment')}, {count_text(summary.transitions, 'transition')}",
         f"  time  {time_text(prediction)}",
     ]
     for chunk in prediction.chunks:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from ane_sweep import installed
-from ane_sweep.hazards.rule import ProgramTrial
+from ane_sweep.hazards.rule import RULES, ProgramTrial
 from ane_sweep.hazards.search import search
 from ane_sweep.mil.effects import select_effects
 from ane_sweep.placement.findings import Finding
@@ -55,6 +55,18 @@ def find(verdict: Verdict, trial: ProgramTrial | None) -> list[Finding]:
         if "effects" in trial.runs and not verdict.prediction.is_ranged:
             running.say_if_slow(verdict.path, trial.effects, "--effects")
         return search(verdict.prediction, trial)
+
+
+def list_silent(found: Sequence[Finding], trial: ProgramTrial | None) -> list[str]:
+    """Return a line for each rule that ran the program and found nothing."""
+    runs = trial.runs if trial is not None else ()
+    names = {one.rule.partition("/")[2] for one in found}
+    fed = f", with {trial.fed}" if trial is not None and trial.fed else ""
+    return [
+        f"  note  --{rule.runs}: nothing found{fed}"
+        for name, rule in RULES.items()
+        if rule.runs in runs and name not in names
+    ]
 
 
 def describe(found: Sequence[Finding]) -> list[str]:

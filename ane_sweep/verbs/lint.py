@@ -91,7 +91,7 @@ def _report(given: argparse.Namespace) -> int:
             continue
         judgements += made
         if shown == "text":
-            _print(path, made, given.chip[0])
+            _print(path, made, given.chip[0], trial)
     if shown != "text":
         print(_write(shown, judgements, unread))
     for kind, file in given.save:
@@ -111,7 +111,7 @@ def _judge(
     before = baseline.open_baseline(given.baseline, path) if given.baseline else None
     found = []
     for chip in wanted:
-        verdict = judge.judge_programs(path, loaded, chip, given.compute_units, share, given.share)
+        verdict = judge.judge_programs(path, loaded, chip, given.compute_units, share, given.share, _name_limit(given))
         found.append(judge_budget(verdict, Budget(share, given.max_ms, must_estimate)))
         found[-1].add(_hazards.find(verdict, trial if chip is wanted[0] else None))
         if before is not None:
@@ -127,7 +127,18 @@ def _least_share(given: argparse.Namespace) -> float:
     return otherwise if given.min_ane_share is None else float(given.min_ane_share)
 
 
-def _print(path: Path, made: list[Judgement], chip: str) -> None:
+def _name_limit(given: argparse.Namespace) -> str:
+    """Return the least share as the user gave it."""
+    if given.min_ane is not None:
+        return f"--min-ane {given.min_ane:g}"
+    return (
+        f"the default of {DEFAULT_SHARE:.0%}"
+        if given.min_ane_share is None
+        else f"--min-ane-share {given.min_ane_share:g}"
+    )
+
+
+def _print(path: Path, made: list[Judgement], chip: str, trial: ProgramTrial | None) -> None:
     for one in made:
         print(escape_controls(str(one.verdict)))
         for finding in one.findings:
@@ -136,7 +147,9 @@ def _print(path: Path, made: list[Judgement], chip: str) -> None:
                 print(escape_controls(f"  {'FAIL' if finding.severity == 'error' else 'note'}  {finding}{do}"))
         hazards = [finding for finding in one.findings if finding.rule.startswith(_hazards.KINDS)]
         shown = hazards if one is made[0] else [finding for finding in hazards if finding.chip]
-        print(*map(escape_controls, _hazards.describe(shown)), sep="\n", end="\n" if shown else "")
+        silent = _hazards.list_silent(hazards, trial) if one is made[0] else []
+        for text in [*_hazards.describe(shown), *silent]:
+            print(escape_controls(text))
         if one.changes is not None and one.changes.is_none:
             print(f"  note  no op moved, came or went, compared with {escape_controls(str(one.baseline))}")
     is_off = any(row.preferred != "ane" for one in made for row in one.verdict.ops)

@@ -36,6 +36,38 @@ def test_exit_codes(good, small, tmp_path, capsys):
     assert "NOT enough on the ANE" in said.out and "no such model" in said.err
 
 
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [
+        ([], "the default of 90%"), (["--min-ane", "95"], "--min-ane 95"),
+        (["--min-ane-share", "0.5"], "--min-ane-share 0.5"),
+    ],
+)  # fmt: skip
+def test_the_limit_that_is_broken_is_named_as_it_was_given(small, words, limit, capsys):
+    assert lint([small, *words]) == 1
+    said = capsys.readouterr().out
+    assert f"NOT enough on the ANE for {limit} (" in said and "1 segment, 0 transitions" in said
+    lint([small, *words, "--json"])
+    findings = json.loads(capsys.readouterr().out)["packages"][0]["findings"]
+    assert findings[0]["rule"] == "budget/min_ane" and findings[0]["source"] == limit
+
+
+def test_a_run_that_finds_nothing_says_so_in_one_line(good, small, capsys):
+    pytest.importorskip("torch")
+    lint([small, "--numbers", "--random", "3", "--chip", "m4,m1"])
+    assert capsys.readouterr().out.count("note  --numbers: nothing found, with random inputs, seed 3\n") == 1
+    lint([small])
+    assert "nothing found" not in capsys.readouterr().out
+
+
+def test_the_advice_to_mend_names_the_package(tmp_path, capsys):
+    writer = Writer(x=("fp16", (1, 8)))
+    writer.op("reduce_log_sum_exp", ("fp16", (1,)), x="x", axes=writer.const("int32", (1,), [-1]))
+    path = str(writer.save(tmp_path / "my net.mlpackage"))
+    lint([path])
+    assert f"do: ane-sweep fix '{path}' --only logsumexp_shifted" in capsys.readouterr().out
+
+
 def test_json_is_as_specified(good, small, capsys):
     assert lint([good, small, "--chip", "m4", "--compute-units", "cpu_and_ne", "--json"]) == 1
     content = json.loads(capsys.readouterr().out)

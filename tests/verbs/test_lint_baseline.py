@@ -61,6 +61,19 @@ def test_an_op_that_is_new_and_off_the_ane_fails(tmp_path, capsys):
     assert lint([before, "--baseline", after]) == 0, "an op that went away is no regression"
 
 
+def test_ops_that_share_a_reason_are_told_together(tmp_path, capsys):
+    before, after = convolutions(tmp_path / "a.mlpackage"), Writer(x=IMAGE)
+    value = "x"
+    for index in range(8):
+        value = after.op("conv", IMAGE, x=value, weight=after.const("fp16", (64, 64, 3, 3)))
+        if index in (1, 2, 3, 4):
+            value = after.op("cumsum", IMAGE, x=value)
+    path = str(after.save(tmp_path / "b.mlpackage"))
+    assert lint([path, "--baseline", before, "--json"]) == 1
+    (why,) = [one["why"] for one in entry(capsys)["findings"] if one["rule"] == "baseline/added_off_ane"]
+    assert why.count("cumsum has no ANE kernel") == 1 and " and 1 more on cpu: " in why
+
+
 def test_other_names_are_no_change(tmp_path, capsys):
     before, after = convolutions(tmp_path / "a.mlpackage"), convolutions(tmp_path / "b.mlpackage")
     rename(tmp_path / "b.mlpackage")
