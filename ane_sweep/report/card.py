@@ -1,7 +1,7 @@
 """A model card of a cell or a package: Markdown with the front matter of the Hugging Face hub, and its manifest.
 
-The Markdown is written from the manifest alone, and the manifest's figures are the record's, so that a reader can hold one
-against the other.
+The Markdown is written from the manifest alone, with rounded figures; the manifest's figures are the record's in full, so
+that a reader can hold one against the other.
 """
 
 import json
@@ -14,7 +14,7 @@ from ane_sweep.bridge.record import Record, as_typed, flat_cell, has_random_weig
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.outward import escape_controls
 from ane_sweep.placement.judge import Verdict
-from ane_sweep.report.blocks import Grid, markdown
+from ane_sweep.report.blocks import Grid, Para, markdown
 
 SCHEMA = 1
 AXES = ("model", "variant", "precision", "chunks", "compute_units", "seq_len", "target", "rewrite", "batch", "head",
@@ -26,17 +26,8 @@ OWN_CPU = ", the CPU that prepared this package: no figure of time or memory her
 BY_CHIP = ("ops_ane", "ops_gpu", "ops_cpu", "cost_share_ane", "latency_ms", "latency_low_ms", "latency_high_ms")
 # Tasks whose hub tag is certain: https://huggingface.co/docs/hub/model-cards
 PIPELINES = {"causal_lm": "text-generation", "image_classifier": "image-classification"}
-HUB_LICENSES = (
-    "apache-2.0",
-    "mit",
-    "bsd-2-clause",
-    "bsd-3-clause",
-    "cc-by-4.0",
-    "cc-by-sa-4.0",
-    "cc-by-nc-4.0",
-    "openrail",
-    "unlicense",
-)
+HUB_LICENSES = ("apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0",
+                "openrail", "unlicense")  # fmt: skip
 HUB_METRICS = ("accuracy", "perplexity")
 
 
@@ -53,7 +44,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Card:
-    """The content of a card and its manifest."""
+    """The content of a card and its manifest. `not_estimated`: chip -> why it has no estimate of latency."""
 
     name: str
     made: dict[str, str]
@@ -66,6 +57,7 @@ class Card:
     dataset: str | None = None
     on_own_cpu: bool = False
     warnings: list[str] = field(default_factory=list)
+    not_estimated: dict[str, str] = field(default_factory=dict)
     schema: int = SCHEMA
 
     def to_dict(self) -> dict[str, object]:
@@ -73,8 +65,8 @@ class Card:
         return asdict(self)
 
 
-def describe_cell(record: Record, command: Sequence[str]) -> Card:
-    """Return the card of one cell. `command`: the words that make this cell alone."""
+def describe_cell(record: Record, command: Sequence[str], chips: Sequence[str] = ()) -> Card:
+    """Return the card of one cell. `command`: the words that make this cell alone; `chips`: only these (default: all)."""
     flat = flat_cell(record)
     made = {as_typed(axis): str(flat[axis]) for axis in AXES if flat.get(axis) is not None}
     made |= {f"weights {name}": str(value) for name, value in asdict(record.weights).items() if value}
@@ -83,15 +75,22 @@ def describe_cell(record: Record, command: Sequence[str]) -> Card:
     warnings = ["the weights are random: accuracy and scores mean nothing"] if has_random_weights(record) else []
     warnings += [f"{record.status.value}: {record.reason}"] if record.reason else []
     figures = [
-        Figure(one.name, one.value, one.unit, one.kind, one.chip) for one in record.metrics if one.value is not None
+        Figure(one.name, one.value, one.unit, one.kind, one.chip)
+        for one in record.metrics
+        if one.value is not None and (not one.chip or not chips or one.chip in chips)
     ]
+    missing = {
+        one.chip: one.not_estimated
+        for one in record.placed("predicted")
+        if one.chip and one.not_estimated and (not chips or one.chip in chips)
+    }
     hub = record.cell.get("model_options", {}).get("hub")
     score = str(flat.get("score") or "none")
     return Card(
         str(record.cell["model"]), made, figures, {k: v for k, v in record.toolchain.items() if v},
         [f"ane-sweep {' '.join(command)}"], str(hub) if hub else None, warnings=warnings,
         pipeline_tag=PIPELINES.get(str(record.cell.get("task"))), dataset=score if score != "none" else None,
-        on_own_cpu=not traits(record.realised.get("runtime")).coreml,
+        on_own_cpu=not traits(record.realised.get("runtime")).coreml, not_estimated=missing,
     )  # fmt: skip
 
 
@@ -127,21 +126,26 @@ def describe_package(
             figures += [Figure(key, value, "ms", "estimated", one.chip) for key, value in band.items()]
     prefix = "com.github.apple.coremltools."
     told = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
-    versions: dict[str, str] = {key: told.pop(key) for key in ("version", "source") if key in told}
+    versions = {"coremltools": told.pop("version")} if "version" in told else {}
+    framework, equals, version = told.get("source", "").partition("==")
+    if equals:
+        versions[framework] = version
+        del told["source"]
+    missing = {one.chip: one.prediction.not_estimated for one in verdicts if one.prediction.not_estimated}
     chips = ",".join(one.chip for one in verdicts)
     again = [f"ane-sweep card {name} --chip {chips}"]
     warnings = ["no accuracy is recorded: no sweep made this package"]
     known = stated_license.strip().lower() if stated_license.strip().lower() in HUB_LICENSES else None
     warnings += [f"the package states as its license: {stated_license}"] if stated_license and not known else []
-    return Card(name, told, figures, versions, again, warnings=warnings, license=known)
+    return Card(name, told, figures, versions, again, warnings=warnings, license=known, not_estimated=missing)
 
 
 def to_markdown(card: Card) -> str:
     """Return the card as Markdown with YAML front matter (each value as JSON, which is YAML)."""
     front = {key: value for key, value in _describe_front(card).items() if value}
     head = "".join(f"{key}: {json.dumps(value)}\n" for key, value in front.items())
-    chips = list(dict.fromkeys(one.chip for one in card.figures if one.chip))
-    rows = [[one.name, f"{one.value:.12g}", one.unit, one.kind] for one in card.figures if not one.chip]
+    chips = list(dict.fromkeys([*(one.chip for one in card.figures if one.chip), *card.not_estimated]))
+    rows = [_row(one) for one in card.figures if not one.chip]
     host = {
         "runtime": card.made.get("runtime", "no runtime"),
         "host": card.made.get("host chip", "the host that wrote this"),
@@ -180,8 +184,17 @@ def _chip_table(card: Card, chip: str) -> str:
     """Return a chip's placement and estimate with its band, then its other figures, as one table."""
     found = {one.name: one for one in card.figures if one.chip == chip}
     names = [*(name for name in BY_CHIP if name in found), *(name for name in found if name not in BY_CHIP)]
-    rows = [[name, f"{found[name].value:.12g}", found[name].unit, found[name].kind] for name in names]
-    return f"### {_clean(chip)}\n\n{markdown(Grid(HEADS, rows, [False, True, False, False]))}"
+    table = markdown(Grid(HEADS, [_row(found[name]) for name in names], [False, True, False, False])) if names else ""
+    why = card.not_estimated.get(chip, "").removeprefix(f"{chip}: ")
+    return f"### {_clean(chip)}\n\n{table}" + (markdown(Para(f"Not estimated: {_clean(why)}.")) if why else "")
+
+
+def _row(one: Figure) -> list[str]:
+    """Return a figure's row: a time with three significant digits, and named as the host's if it is of no chip."""
+    is_time = one.name.endswith(("_ms", "_s")) and not one.name.endswith("_per_s")
+    shown = float(f"{one.value:.3g}") if is_time else one.value
+    name = f"host {one.name}" if is_time and not one.chip else one.name
+    return [name, f"{shown:.12g}", "" if one.unit == "1" else one.unit, one.kind]
 
 
 def _table(heads: list[str], rows: dict[str, str]) -> str:

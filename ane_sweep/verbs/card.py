@@ -7,12 +7,13 @@ from pathlib import Path
 from ane_sweep.bridge import disk
 from ane_sweep.bundles import delivery
 from ane_sweep.compare import sides
-from ane_sweep.errors import AneSweepError
+from ane_sweep.errors import AneSweepError, ConfigError
 from ane_sweep.folders import user_path
 from ane_sweep.machine.calibrated import find_measurements
 from ane_sweep.mil import package
 from ane_sweep.outward import make_public
 from ane_sweep.placement import judge
+from ane_sweep.placement.chips import canonical
 from ane_sweep.report import card as cards
 from ane_sweep.store import runs
 from ane_sweep.terminal import format_path, print_result
@@ -35,13 +36,19 @@ def card(args: list[str]) -> int:
     parser.add("-o FILE", "write the Markdown there (default: print it)", user_path)
     parser.add("--manifest FILE", "write the same as JSON there", user_path)
     parser.add(
-        "--chip NAME,...", "of a package: predicted for; a run has its own chips", lambda text: text.split(","), "m4"
+        "--chip NAME,...",
+        "only these; of a run, those that it predicted for (default: m4 of a package, all of a run)",
+        lambda text: [canonical(name) for name in text.split(",")],
     )
     parser.json("card, manifest", "Markdown")
     parser.outputs()
     given = parser.read(args)
     is_package = given.subject.rstrip("/").endswith(SUFFIXES)
-    made = _of_package(Path(given.subject), given.chip) if is_package else _of_cell(given.out, given.subject)
+    made = (
+        _of_package(Path(given.subject), given.chip or ["m4"])
+        if is_package
+        else _of_cell(given.out, given.subject, given.chip or [])
+    )
     text, manifest = cards.to_markdown(made), json.dumps(made.to_dict(), indent=1) + "\n"
     written = {path: body for path, body in ((given.o, text), (given.manifest, manifest)) if path}
     for path, body in written.items():
@@ -50,13 +57,20 @@ def card(args: list[str]) -> int:
     return print_result(given.json, shown.rstrip("\n"), card=text, manifest=made.to_dict())
 
 
-def _of_cell(out: Path, word: str) -> cards.Card:
+def _of_cell(out: Path, word: str, chips: list[str]) -> cards.Card:
     record = delivery.select_cell(sides.side(out, word).records, word)
+    has = list(dict.fromkeys(one.chip for one in record.placed("predicted") if one.chip))
+    for chip in chips:
+        if chip not in has:
+            raise ConfigError(
+                f"--chip {chip}: {word} has no prediction for it; it has: {', '.join(has) or 'none'}. "
+                f"Run its sweep again with chips=[{','.join([*has, chip])}]"
+            )
     told = disk.read_json(runs.find_run(out, record.sweep).folder / "run.json") or {}
     command = told.get("command")
     axes = [str(one) for one in told.get("axes") or []]
     words = cards.list_words(record, [str(one) for one in command], axes) if isinstance(command, list) else []
-    return cards.describe_cell(record, [make_public(shlex.quote(one)) for one in words])
+    return cards.describe_cell(record, [make_public(shlex.quote(one)) for one in words], chips)
 
 
 def _of_package(path: Path, chips: list[str]) -> cards.Card:
