@@ -14,7 +14,7 @@ _ORDER = {"error": 0, "warning": 1, "note": 2}
 
 
 @dataclass(frozen=True)
-class Budget:
+class LintBudget:
     """The limits that a package must keep. `max_ms`: None is no limit. `must_estimate`: a chip without an estimate leaves doubt."""
 
     min_ane_share: float
@@ -75,7 +75,7 @@ class Judgement:
         return entry
 
 
-def judge_budget(verdict: Verdict, budget: Budget) -> Judgement:
+def judge_budget(verdict: Verdict, budget: LintBudget) -> Judgement:
     """Return a verdict's judgement: the reasons why ops are off the Neural Engine, its gates, and broken limits."""
     chip, summary = verdict.chip, verdict.summary
     made = Judgement(verdict, [])
@@ -94,7 +94,7 @@ def judge_budget(verdict: Verdict, budget: Budget) -> Judgement:
     return made
 
 
-def _check_share(verdict: Verdict, budget: Budget) -> list[Finding]:
+def _check_share(verdict: Verdict, budget: LintBudget) -> list[Finding]:
     if verdict.ok:
         return []
     return [
@@ -107,7 +107,7 @@ def _check_share(verdict: Verdict, budget: Budget) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _check_latency(made: Judgement, budget: Budget) -> list[Finding]:
+def _check_latency(made: Judgement, budget: LintBudget) -> list[Finding]:
     """Return the finding of an estimate over the limit, or of a missing one, with which the limit is untested."""
     prediction, chip = made.verdict.prediction, made.verdict.chip
     if budget.max_ms is None:

@@ -17,7 +17,7 @@ from ane_sweep import __version__
 from ane_sweep.bridge.disk import open_user_file
 from ane_sweep.ci import badge, baseline
 from ane_sweep.ci.formats import github, junit, markdown, sarif
-from ane_sweep.ci.judgement import Budget, Judgement, Unread, find_code, judge_budget
+from ane_sweep.ci.judgement import Judgement, LintBudget, Unread, find_code, judge_budget
 from ane_sweep.errors import ConfigError, PackageError
 from ane_sweep.fix import rewrite as rewriting
 from ane_sweep.folders import user_path
@@ -112,7 +112,7 @@ def _judge(
     found = []
     for chip in wanted:
         verdict = judge.judge_programs(path, loaded, chip, given.compute_units, share, given.share, _name_limit(given))
-        found.append(judge_budget(verdict, Budget(share, given.max_ms, must_estimate)))
+        found.append(judge_budget(verdict, LintBudget(share, given.max_ms, must_estimate)))
         found[-1].add(_hazards.find(verdict, trial if chip is wanted[0] else None))
         if before is not None:
             baseline.compare(found[-1], before)

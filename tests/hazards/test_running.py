@@ -122,9 +122,7 @@ def test_text_says_what_why_and_what_to_do(tmp_path, capsys):
     main(["lint", str(path), "--chip", "m4,m1"])
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  warn")]
     assert len(said) == 1, "once for all chips"
-    assert (
-        "reduce_log_sum_exp" in said[0] and "coremltools#2690" in said[0] and "--only logsumexp_shifted" in said[0]
-    )
+    assert "reduce_log_sum_exp" in said[0] and "coremltools#2690" in said[0] and "--only logsumexp_shifted" in said[0]
 
 
 @pytest.mark.parametrize(
