@@ -26,7 +26,7 @@ LIMITS = {
     "functions over 60 lines": 0,
     "option files in conf": 84,
     "lines of an option file": 78,
-    "lines of the package": 72_400,
+    "lines of the package": 73_500,
     "topics": 22,
     "words of the topics": 16_000,
 }

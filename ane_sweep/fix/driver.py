@@ -2,16 +2,16 @@
 
 import math
 import tempfile
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ane_sweep.errors import PackageError
-from ane_sweep.fix import figures, functions, host_proof, interface, output, proof, rewrite, whole
+from ane_sweep.fix import figures, functions, host_proof, interface, need, output, proof, rewrite, whole
 from ane_sweep.fix.figures import Figures
 from ane_sweep.fix.graph import Graph
 from ane_sweep.fix.interface import BY_NAME
-from ane_sweep.fix.proof import Proof
+from ane_sweep.fix.proof import Proof, Region
 from ane_sweep.fix.rewrite import REWRITES
+from ane_sweep.fix.trials import PlaceChange, Report, RewriteTrial
 from ane_sweep.mil import graph as mil
 from ane_sweep.mil import package as packages
 from ane_sweep.mil.package import Package
@@ -20,80 +20,28 @@ from ane_sweep.placement.chips import Chip
 
 _MOST_ROUNDS = 8  # through all rewrites; each but the last changed the program
 _MOST_PASSES = 4  # of one rewrite, as a place may only match when another one has been changed
-
 _MOST_DROPPED = 3  # places of a rewrite that the proof of the whole refuses before all of it is left out
 
 Failures = dict[tuple[str, str], str]  # (rewrite, place): the problem of its proof
 
 
-@dataclass(frozen=True)
-class PlaceChange:
-    """A place that a rewrite changed: the types of the ops removed and added, constants left out."""
-
-    rewrite: str
-    place: str
-    removed: list[str]
-    added: list[str]
-    proven: bool
-
-
-@dataclass
-class RewriteTrial:
-    """One rewrite tried on a program: kept ("applied") or not ("refused"), with the reason; `unproven` says why places
-    were not run.
-    """
-
-    rewrite: str
-    status: str
-    reason: str
-    before: Figures
-    after: Figures
-    changes: list[PlaceChange] = field(default_factory=list)
-    worst: Proof | None = None
-    unproven: str | None = None
-
-
-@dataclass
-class Report:
-    """The result for one package. `whole` tells the proof of the whole program; `written` stays empty if nothing changed."""
-
-    path: Path
-    chip: str
-    before: Figures
-    after: Figures
-    trials: list[RewriteTrial]
-    whole: str
-    written: Path | None = None
-
-    @property
-    def applied(self) -> list[RewriteTrial]:
-        return [trial for trial in self.trials if trial.status == "applied"]
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the report as JSON values."""
-        return {
-            "path": str(self.path), "chip": self.chip, "before": asdict(self.before), "after": asdict(self.after),
-            "trials": [asdict(trial) for trial in self.trials], "whole": self.whole,
-            "written": self.written and str(self.written),
-        }  # fmt: skip
-
-
 def fix(
-    path: Path, out: Path | None = None, chip: str = "m4", only: tuple[str, ...] = (), sizes: str = ""
+    path: Path, out: Path | None = None, chip: str = "m4", only: tuple[str, ...] = (), sizes: str = "", insist: bool = False
 ) -> Report:  # fmt: skip
     """Rewrite a package for a chip and write it to `out`, in place of what is there; without `out` only report.
 
     Rewrites that change the interface are applied if `only` names them, before the others; `sizes` is for them.
-    Nothing is written if no rewrite is kept. A rewrite, or a place of one, without which alone the whole program computes
-    the same is left out with that reason. Raises PackageError for a package that cannot be read, ConfigError for an unknown
-    chip or rewrite.
+    Nothing is written if no rewrite is kept. With `insist` a rewrite may take the whole program off the Neural Engine, and an
+    accuracy rewrite may cost time though the program does not need it. A rewrite, or a place of one, without which alone
+    the whole program computes the same is left out with that reason. Raises PackageError for a package that cannot be read,
+    ConfigError for an unknown chip or rewrite.
     """
     names, wanted = rewrite.choose(only), chips.get(chip)
     package = packages.read(path)
     figures.check_readable(package)
     folder = out.parent if out is not None else None
     with judge.pause_collection(), tempfile.TemporaryDirectory(prefix=".ane-sweep-", dir=folder) as scratch:
-        work = Workpiece(package, wanted, Path(scratch))
+        work = Workpiece(package, wanted, Path(scratch), insist)
         for name in BY_NAME:
             if name in only:
                 work.change_interface(name, sizes)
@@ -116,8 +64,8 @@ class Workpiece:
     `settled` holds what stays when the work begins again: changes of the interface, and what the proof of the whole refused.
     """
 
-    def __init__(self, package: Package, chip: Chip, scratch: Path):
-        self.source, self.chip, self.scratch = package, chip, scratch
+    def __init__(self, package: Package, chip: Chip, scratch: Path, insist: bool = False):
+        self.source, self.chip, self.scratch, self.insist = package, chip, scratch, insist
         self.first = self.start_figures = figures.measure_figures(package, chip)
         self.settled: list[RewriteTrial] = []
         self.excluded: set[tuple[str, str]] = set()
@@ -182,10 +130,10 @@ class Workpiece:
         self.settled.append(RewriteTrial(name, "refused", reason, self.first, self.first))
         self.start()
 
-    def open_graphs(self, package: Package) -> list[Graph]:
+    def open_graphs(self, package: Package) -> dict[str, Graph]:
         """Return every function of a package as a graph."""
         names = sorted(package.spec.mlProgram.functions)
-        return [Graph(mil.view_program(package, name), self.scratch) for name in names]
+        return {name: Graph(mil.view_program(package, name), self.scratch) for name in names}
 
     def offer(self, name: str) -> None:
         """Report a rewrite that changes the interface and matches: it is not applied without its name."""
@@ -256,16 +204,18 @@ class RewriteAttempt:
     def __init__(self, work: Workpiece, name: str, most: float = math.inf):
         self.work, self.name, self.most, self.package = work, name, most, work.package
         self.changes: list[PlaceChange] = []
+        self.regions: dict[str, list[Region]] = {}  # by function; of accuracy rewrites alone
         self.worst: Proof | None = None
         self.unproven: str | None = None
 
     def apply(self) -> Failures:
         """Apply the rewrites to all functions. Return the places whose proof failed, with the problem."""
-        if not any(self._list_sites(graph, self.name) for graph in self.work.graphs):
+        if not any(self._list_sites(graph, self.name) for graph in self.work.graphs.values()):
             return {}
         self.package = output.copy_package(self.work.package)
         failed: Failures = {}
-        for graph in self.work.open_graphs(self.package):
+        for function, graph in self.work.open_graphs(self.package).items():
+            self.function = function
             for name in (self.name, *REWRITES[self.name].then):
                 for _ in range(_MOST_PASSES):
                     if not self._apply_to(graph, name, failed):
@@ -298,6 +248,8 @@ class RewriteAttempt:
                 failed[name, place] = found.problem
             elif self.worst is None or found.fp16_after < self.worst.fp16_after:
                 self.worst = found
+            if REWRITES[name].kind == "accuracy":
+                self.regions.setdefault(self.function, []).append(region)
             self.changes.append(PlaceChange(name, place, region.removed, region.added, not isinstance(found, str)))
         return len(self.changes) > changed
 
@@ -318,16 +270,28 @@ class RewriteAttempt:
     def judge(self) -> RewriteTrial:
         """Return the trial: a placement rewrite must improve the prediction, an accuracy rewrite is proven to help."""
         before, after = self.work.figures, figures.measure_figures(self.package, self.work.chip)
+        helps, reason = figures.find_gain(before, after, self.work.insist)
         if REWRITES[self.name].kind == "accuracy":
-            helps, reason = self._judge_accuracy(before, after)
-        else:
-            helps, reason = figures.find_gain(before, after)
+            helps, reason = self._judge_accuracy(before, after, None if helps or self.work.insist else reason)
         status = "applied" if helps else "refused"
         return RewriteTrial(self.name, status, reason, before, after, self.changes, self.worst, self.unproven)
 
-    def _judge_accuracy(self, before: Figures, after: Figures) -> tuple[bool, str]:
+    def _judge_accuracy(self, before: Figures, after: Figures, price: str | None) -> tuple[bool, str]:
+        """Judge an accuracy rewrite. `price`: the reason for which a placement rewrite would be refused."""
         if self.worst is None:
             return False, f"its gain is not proven: {self.unproven}"
         if after.refused > before.refused:
             return False, f"the Neural Engine refuses {after.refused - before.refused} more ops"
-        return True, f"in the Neural Engine's arithmetic {self.worst.ane_before:.1f} -> {self.worst.ane_after:.1f} dB"
+        gain = f"in the Neural Engine's arithmetic {self.worst.ane_before:.1f} -> {self.worst.ane_after:.1f} dB"
+        if price is None or price == figures.NO_GAIN:
+            return True, gain
+        try:
+            found = [need.find_need(self.work.package, self.package, name, one) for name, one in self.regions.items()]
+        except PackageError as error:
+            return True, f"{gain} at the place alone, as {error}; {price}"
+        if seen := [one for one in found if one is not None]:
+            return True, f"in the Neural Engine's arithmetic {seen[0]}; {price}"
+        return False, (
+            f"not needed: on {need.HEADROOM:g} times the values that random inputs make here nothing is lost; {price}; "
+            f"`--only {self.name}` applies it"
+        )

@@ -11,6 +11,8 @@ from ane_sweep.placement.rows import cost_share, count_ops
 
 _SAME = 0.005  # the smallest relative change of an estimate or a cost that counts
 
+NO_GAIN = "no gain is predicted"
+
 
 @dataclass(frozen=True)
 class Figures:
@@ -52,11 +54,12 @@ def _count_bytes(package: Package) -> int:
     return package.spec.ByteSize() + package.measure_blobs(weights.program_blob_values(package.spec.mlProgram))
 
 
-def find_gain(before: Figures, after: Figures) -> tuple[bool, str]:
+def find_gain(before: Figures, after: Figures, may_leave: bool = False) -> tuple[bool, str]:
     """Return (True, the gain) if the prediction improves, else (False, the reason against the rewrite).
 
-    The first figure that differs decides: gates that keep the whole program off the Neural Engine, the estimate, ops
-    that the Neural Engine refuses, its planner cost elsewhere, segments.
+    A whole program that would leave the Neural Engine is no gain, however fast, unless it `may_leave`. Else the first
+    figure that differs decides: gates that keep the whole program off the Neural Engine, the estimate, ops that the Neural
+    Engine refuses, its planner cost elsewhere, segments.
     """
     steps = [
         ("gates closed", float(before.closed), float(after.closed), 0.0),
@@ -66,11 +69,16 @@ def find_gain(before: Figures, after: Figures) -> tuple[bool, str]:
     ]
     if before.estimate_ms is not None and after.estimate_ms is not None:
         steps.insert(1, ("ms estimated", before.estimate_ms, after.estimate_ms, _SAME * before.estimate_ms))
+    leaves = before.on_ane and not after.on_ane
+    off = f"the whole program leaves the Neural Engine: {before.on_ane} of {before.ops} -> 0 of {after.ops} ops there"
     for name, one, other, same in steps:
         if abs(one - other) > same:
             text = f"{one:.4g} -> {other:.4g} {name}"
+            if leaves and not may_leave:
+                return False, f"{off} ({text}); `--only` applies it"
+            text = f"{text}; {off}" if leaves else text
             return (True, text) if other < one else (False, f"the prediction gets worse: {text}")
-    return False, "no gain is predicted"
+    return False, NO_GAIN
 
 
 def check_readable(package: Package) -> None:

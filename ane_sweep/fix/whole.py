@@ -70,16 +70,11 @@ def prove_whole(
     blocks = [one.block_specializations[one.opset] for one in (source, target)]
     if before.measure_blobs(value for proto in blocks[0].operations for value in blob_values(proto)) > MOST_WHOLE_BYTES:
         raise PackageError("too large to be run as a whole")
-    known, _ = programs.inputs_at(before, function, {})
     generator = np.random.default_rng(proof.SEED)
     inputs = {value.name: value.type for value in source.inputs}
 
     def compute() -> dict[str, tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
-        values = {}
-        for name, tensor in known.items():
-            dtype, shape = NUMPY[tensor.dtype], tuple(size or 1 for size in tensor.shape)
-            numbers = generator.standard_normal(shape) if dtype.kind == "f" else generator.integers(0, 2, shape)
-            values[name] = np.asarray(numbers).astype(dtype)
+        values = draw_function_inputs(before, function, generator)
 
         def run(package: Package, block: MIL_pb2.Block, mode: str) -> dict[str, np.ndarray]:
             return run_ops(package, source.opset, block.operations, list(block.outputs), inputs, values, mode)
@@ -93,6 +88,16 @@ def prove_whole(
     if problem is None or draws == 1 or not is_finite:
         return problem
     return _find_problem([*made, *(compute() for _ in range(draws - 1))], is_exact, mends_nan, lost + chance)
+
+
+def draw_function_inputs(package: Package, function: str, generator: np.random.Generator) -> dict[str, np.ndarray]:
+    """Return random inputs of a function at its default shape: normal numbers, 0 or 1 for whole numbers and booleans."""
+    values = {}
+    for name, tensor in programs.inputs_at(package, function, {})[0].items():
+        dtype, shape = NUMPY[tensor.dtype], tuple(size or 1 for size in tensor.shape)
+        drawn = generator.standard_normal(shape) if dtype.kind == "f" else generator.integers(0, 2, shape)
+        values[name] = np.asarray(drawn).astype(dtype)
+    return values
 
 
 def _find_problem(

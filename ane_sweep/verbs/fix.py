@@ -6,10 +6,10 @@ import math
 from ane_sweep import installed, tables
 from ane_sweep.errors import ConfigError
 from ane_sweep.fix import driver
-from ane_sweep.fix.driver import Report, RewriteTrial
 from ane_sweep.fix.figures import Figures
 from ane_sweep.fix.interface import BY_NAME
 from ane_sweep.fix.rewrite import REWRITES, choose
+from ane_sweep.fix.trials import Report, RewriteTrial
 from ane_sweep.folders import user_path
 from ane_sweep.terminal import count, format_path, print_result, size
 from ane_sweep.verbs import _workers
@@ -61,7 +61,7 @@ def _fix(given: argparse.Namespace) -> int:
         out = _workers.parse_target(given, "fix", True, "a package is called NAME.mlpackage")
         _workers.refuse_existing(out, given.force)
         _workers.refuse_place(path, out)
-    report = driver.fix(path, out, given.chip, given.only, given.sizes)
+    report = driver.fix(path, out, given.chip, given.only, given.sizes, insist=bool(given.only))
     return print_result(given.json, describe_report(report, given), **report.to_dict())
 
 

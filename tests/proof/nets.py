@@ -22,8 +22,8 @@ import numpy as np
 from ane_sweep import tables
 from ane_sweep.errors import AneSweepError
 from ane_sweep.fix import driver, figures, proof
-from ane_sweep.fix.driver import Report
 from ane_sweep.fix.rewrite import REWRITES
+from ane_sweep.fix.trials import Report
 from ane_sweep.mil import package as packages
 from ane_sweep.mil.element_types import NUMPY
 from ane_sweep.placement import programs

@@ -14,7 +14,7 @@ from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.bridge.task import RewriteOutcome, RewritesDone
 from ane_sweep.fix import driver
-from ane_sweep.fix.driver import Report, RewriteTrial
+from ane_sweep.fix.trials import Report, RewriteTrial
 from ane_sweep.mil import package
 from ane_sweep.worker import params
 from ane_sweep.worker.programs.mlprogram import size

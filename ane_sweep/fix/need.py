@@ -1,0 +1,81 @@
+"""Whether a program needs an accuracy rewrite: its places, run on the values that the program itself computes there.
+
+A place is proven on values of any size; a rewrite that costs time is worth it only where the program comes near the values
+that fp16 loses.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ane_sweep.errors import PackageError
+from ane_sweep.fix import proof, whole
+from ane_sweep.fix.proof import Region
+from ane_sweep.mil.package import Package
+from ane_sweep.mil.proto import MIL_pb2
+from ane_sweep.mil.weights import blob_values
+from ane_sweep.reference.regions import run_ops
+
+HEADROOM = 8.0  # random inputs are tamer than real ones: a place is also run on so many times the values seen
+GOOD_DB = 60.0  # an fp16 place of single roundings has 65 to 80 dB: beyond this a program needs nothing
+MOST_BYTES = 4 << 30  # of the weights of a program that is run once in fp32
+_MOST_VALUES = 256 << 20  # bytes of values that are kept from that run
+
+
+def find_need(package: Package, changed: Package, function: str, regions: Sequence[Region]) -> str | None:
+    """Return the gain at the first place that the program needs, such as "38.2 -> 71.0 dB", or None if it needs none.
+
+    `regions` are the places of one function, as it is in `package` and becomes in `changed`. Each is run in the Neural
+    Engine's arithmetic, before and after, on the values that the program computes there from random inputs, and on HEADROOM
+    times these. Raises errors.PackageError if the program is too large or cannot be run.
+    """
+    seen = _observe(package, function, regions)
+    opset = package.spec.mlProgram.functions[function].opset
+    for region in regions:
+        if any(name not in seen for name in region.inputs):
+            continue
+        for scale in (1.0, HEADROOM):
+            values = {name: _enlarge(seen[name], scale) for name in region.inputs}
+            before, after = _measure(changed, opset, region, values)
+            if before < GOOD_DB and after > before + proof.LOST_DB:
+                return f"{before:.1f} -> {after:.1f} dB" + (f" on {scale:g} times the values seen" if scale > 1 else "")
+    return None
+
+
+def _observe(package: Package, function: str, regions: Sequence[Region]) -> dict[str, np.ndarray]:
+    """Return the values that the regions read, as one run of the function in fp32 computes them."""
+    proto = package.spec.mlProgram.functions[function]
+    block = proto.block_specializations[proto.opset]
+    if package.measure_blobs(value for op in block.operations for value in blob_values(op)) > MOST_BYTES:
+        raise PackageError("the program is too large to be run here")
+    given = whole.draw_function_inputs(package, function, np.random.default_rng(proof.SEED))
+    types = {value.name: value.type for value in proto.inputs}
+    made = {value.name for op in block.operations for value in op.outputs}
+    names = dict.fromkeys(name for region in regions for name in region.inputs if name in made)
+    found = run_ops(package, proto.opset, block.operations, [*block.outputs, *names], types, given, "fp32")
+    kept, left = {}, _MOST_VALUES
+    for name in [*given, *names]:
+        value = given[name] if name in given else found[name]
+        left -= value.nbytes
+        if left >= 0:
+            kept[name] = value
+    return kept
+
+
+def _enlarge(value: np.ndarray, scale: float) -> np.ndarray:
+    return value * value.dtype.type(scale) if value.dtype.kind == "f" else value
+
+
+def _measure(package: Package, opset: str, region: Region, values: Mapping[str, np.ndarray]) -> tuple[float, float]:
+    """Return the worst PSNR of a region's outputs before and after, in the Neural Engine's arithmetic against fp32."""
+    old, new = [before for before, _ in region.pairs], [after for _, after in region.pairs]
+
+    def run(ops: list[MIL_pb2.Operation], names: list[str], mode: str) -> list[np.ndarray]:
+        made = run_ops(package, opset, ops, names, region.inputs, values, mode)
+        return [made[name] for name in names]
+
+    def compare(ops: list[MIL_pb2.Operation], names: list[str]) -> float:
+        return min(proof.compare_db(one, two) for one, two in zip(exact, run(ops, names, "ane"), strict=True))
+
+    exact = run(region.before, old, "fp32")
+    return compare(region.before, old), compare(region.after, new)
