@@ -6,6 +6,7 @@ not be lower by 1 dB. Random inputs are independent even where the program compu
 more than the program needs. Places with the same ops, types and small constants are proven once.
 """
 
+import gc
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ from ane_sweep.reference.regions import run_ops
 from ane_sweep.stats.psnr import psnr_db
 
 MOST_LOCAL_BYTES = 64 << 20  # of the weights of one place: in fp32 they take twice as much, before and after
+_FREED_BYTES = 1 << 20  # of the weights of a place: beyond this its memory is freed at once
 LOST_DB = 1.0
 ENOUGH_DB = 120.0  # beyond what fp16 can reach: so close are sums in another order in a program of fp32
 SEED = 33
@@ -198,7 +200,8 @@ def prove_region(
     package, opset = graph.program.package, graph.program.opset
     if any(has_effect(proto) for proto in (*region.before, *region.after)):
         raise PackageError("an op of it writes a state")
-    if package.measure_blobs(value for proto in region.before for value in blob_values(proto)) > MOST_LOCAL_BYTES:
+    weight_bytes = package.measure_blobs(value for proto in region.before for value in blob_values(proto))
+    if weight_bytes > MOST_LOCAL_BYTES:
         raise PackageError("its weights are too large to be run here")
     before, after = [old for old, _ in region.pairs], [new for _, new in region.pairs]
     modes = ("fp32", "fp16", "ane")[: 2 + is_accuracy]
@@ -223,6 +226,8 @@ def prove_region(
         return _conclude(found, bound, is_accuracy, min(found.fp16_before - lost - chance, ENOUGH_DB))
 
     found = measure(1, 0.0)
+    if weight_bytes > _FREED_BYTES:
+        gc.collect()  # what has run holds itself, and its weights, in circles; the driver pauses the collection
     shapes = [graph.shape(name) for name in after if graph.static(name) and graph.dtype(name) in _FLOATS]
     draws, chance = plan_draws(shapes)
     may_be_chance = found.problem is not None and found.difference <= bound and math.isfinite(found.fp16_after)

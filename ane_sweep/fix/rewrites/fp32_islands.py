@@ -21,7 +21,8 @@ REWRITE = ProgramRewrite(
     order=28,
     kind="placement",
     help="ops in fp32 between casts from and to fp16 -> the same ops in fp16",
-    condition="fp16 PSNR is not worse by 1 dB, shown place by place; constants that fp16 holds without overflow",
+    condition="fp16 PSNR is not worse by 1 dB, nor does a rounded constant move more than the bound, both shown place by "
+    "place; constants that fp16 holds without overflow",
     bound=1e-3,
     derivation="a constant is rounded to fp16, 2^-11 of it; values that are computed are equal in fp32",
     source="john-rocky/coreai-model-zoo, notes on ane-region-count",
