@@ -292,6 +292,6 @@ class RewriteAttempt:
         if seen := [one for one in found if one is not None]:
             return True, f"in the Neural Engine's arithmetic {seen[0]}; {price}"
         return False, (
-            f"not needed: on {need.HEADROOM:g} times the values that random inputs make here nothing is lost; {price}; "
+            f"not needed: with {need.HEADROOM:g} times the values that random inputs make here nothing is lost; {price}; "
             f"`--only {self.name}` applies it"
         )

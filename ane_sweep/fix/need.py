@@ -26,19 +26,23 @@ def find_need(package: Package, changed: Package, function: str, regions: Sequen
     """Return the gain at the first place that the program needs, such as "38.2 -> 71.0 dB", or None if it needs none.
 
     `regions` are the places of one function, as it is in `package` and becomes in `changed`. Each is run in the Neural
-    Engine's arithmetic, before and after, on the values that the program computes there from random inputs, and on HEADROOM
-    times these. Raises errors.PackageError if the program is too large or cannot be run.
+    Engine's arithmetic, before and after, on the values that the program computes there from random inputs, and with each
+    of its inputs in turn HEADROOM times as large. Raises errors.PackageError if the program is too large or cannot be run,
+    or if no place is found that needs it and the values of some are unknown.
     """
     seen = _observe(package, function, regions)
     opset = package.spec.mlProgram.functions[function].opset
-    for region in regions:
-        if any(name not in seen for name in region.inputs):
-            continue
-        for scale in (1.0, HEADROOM):
-            values = {name: _enlarge(seen[name], scale) for name in region.inputs}
-            before, after = _measure(changed, opset, region, values)
+    observed = [region for region in regions if all(name in seen for name in region.inputs)]
+    for region in observed:
+        values = {name: seen[name] for name in region.inputs}
+        enlarged = [name for name in values if _is_data(values[name])]
+        for name in (None, *enlarged):
+            given = values if name is None else values | {name: values[name] * values[name].dtype.type(HEADROOM)}
+            before, after = _measure(changed, opset, region, given)
             if before < GOOD_DB and after > before + proof.LOST_DB:
-                return f"{before:.1f} -> {after:.1f} dB" + (f" on {scale:g} times the values seen" if scale > 1 else "")
+                return f"{before:.1f} -> {after:.1f} dB" + (f" on {HEADROOM:g} times the values seen" if name else "")
+    if missed := len(regions) - len(observed):
+        raise PackageError(f"the values at {missed} of {len(regions)} places are not known")
     return None
 
 
@@ -56,14 +60,15 @@ def _observe(package: Package, function: str, regions: Sequence[Region]) -> dict
     kept, left = {}, _MOST_VALUES
     for name in [*given, *names]:
         value = given[name] if name in given else found[name]
-        left -= value.nbytes
-        if left >= 0:
+        if value.nbytes <= left:
+            left -= value.nbytes
             kept[name] = value
     return kept
 
 
-def _enlarge(value: np.ndarray, scale: float) -> np.ndarray:
-    return value * value.dtype.type(scale) if value.dtype.kind == "f" else value
+def _is_data(value: np.ndarray) -> bool:
+    """Return True for floats that may be larger with other inputs, False for whole numbers and for masks of 0 and 1."""
+    return value.dtype.kind == "f" and not np.isin(value, (0, 1)).all()
 
 
 def _measure(package: Package, opset: str, region: Region, values: Mapping[str, np.ndarray]) -> tuple[float, float]:

@@ -5,6 +5,7 @@ each a process with a cache of its own, and sweeps that use them.
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -31,17 +32,21 @@ START_S = 120.0
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nothing listens at, below those that a system gives to whoever asks for any."""
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            port = random.randrange(10_000, 32_000)
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
-def until(what: str, found: Callable[[], object], seconds: float = START_S) -> None:
-    """Waits. Raises RuntimeError."""
+def until(what: str, found: Callable[[], object], seconds: float = START_S, log: Path | None = None) -> None:
+    """Waits. Raises RuntimeError, which quotes the end of the log."""
     end = time.monotonic() + seconds
     while not found():
         if time.monotonic() > end:
-            raise RuntimeError(f"{what}: not within {seconds:g} s")
+            said = f": {log.read_text(errors='replace')[-2000:]}" if log else ""
+            raise RuntimeError(f"{what}: not within {seconds:g} s{said}")
         time.sleep(0.05)
 
 

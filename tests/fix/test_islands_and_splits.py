@@ -44,6 +44,13 @@ def test_an_island_of_one_sum_becomes_fp16(folder, shape, data):
     assert "cast" not in count_ops(made)
 
 
+def test_an_epsilon_may_be_rounded(folder):
+    def norm(x):
+        return mb.layer_norm(x=x, axes=[-1], epsilon=np.float32(1e-5))
+
+    check_rewrite("fp32_islands", save(folder(), lambda x: island(x, norm), x=("fp16", (2, 64))), places=1)
+
+
 def test_an_island_of_pooling_gains(folder):
     weight = (np.random.default_rng(0).standard_normal((64, 64, 3, 3)) * 0.05).astype(np.float16)
 
@@ -64,12 +71,21 @@ def test_an_island_of_pooling_gains(folder):
     [
         lambda x: island(x, lambda x: mb.mul(x=x, y=np.float32(1e6))),
         lambda x: island(x, lambda x: mb.add(x=x, y=np.float32(1e-12))),
+        lambda x: island(x, lambda x: mb.exp(x=mb.mul(x=x, y=np.float32(1 / 3)))),
         lambda x: mb.softmax(x=mb.cast(x=x, dtype="fp32"), axis=-1),
         lambda x: mb.cast(x=mb.cast(x=x, dtype="fp32"), dtype="fp16"),
     ],
 )
 def test_islands_beyond_fp16_or_that_are_returned_stay(folder, body):
     check_untouched("fp32_islands", save(folder(), body, x=("fp16", (2, 4))))
+
+
+def test_an_island_whose_beginning_others_read_is_proven_with_it(folder):
+    def body(x):
+        wide = mb.cast(x=x, dtype="fp32")
+        return mb.cast(x=mb.softmax(x=wide, axis=-1), dtype="fp16"), mb.exp(x=wide)
+
+    check_rewrite("fp32_islands", save(folder(), body, x=("fp16", (2, 4))), places=1)
 
 
 def test_an_island_that_needs_fp32_is_refused_by_its_proof(folder):

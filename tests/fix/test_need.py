@@ -10,7 +10,7 @@ from fix.checks import save
 pytest.importorskip("coremltools")
 from coremltools.converters.mil import Builder as mb
 
-from ane_sweep.fix import driver, figures
+from ane_sweep.fix import driver, figures, need
 from ane_sweep.mil import package
 from ane_sweep.placement import chips
 
@@ -52,6 +52,17 @@ def test_a_program_far_from_it_is_left_alone_unless_the_rewrite_is_named(tmp_pat
     trial = try_norm(tmp_path, 0.1)
     assert trial.status == "refused" and trial.reason.startswith("not needed") and f"--only {NAME}" in trial.reason
     assert try_norm(tmp_path, 0.1, insist=True).status == "applied"
+
+
+def test_a_place_whose_values_are_unknown_is_not_called_unneeded(tmp_path, monkeypatch):
+    monkeypatch.setattr(need, "_MOST_VALUES", 64)
+    trial = try_norm(tmp_path, 0.1)
+    assert trial.status == "applied" and "the values at 1 of 1 places are not known" in trial.reason
+
+
+def test_masks_stay_as_they_are():
+    assert not need._is_data(np.float16([0, 1, 1])) and not need._is_data(np.int32([7]))
+    assert need._is_data(np.float16([0, 0.5]))
 
 
 def test_a_faster_program_that_leaves_the_neural_engine_is_no_gain(tmp_path):

@@ -56,7 +56,8 @@ class Fleet:
         """Start the worker; return once it has joined."""
         before = self.log("worker").count("joined") if "worker" in self.processes else 0
         self.start("worker", "--name", "a", "--port", str(self.worker_port))
-        _shelf.until("the worker", lambda: self.log("worker").count("joined") > before)
+        log = self.folder / "worker.log"
+        _shelf.until("the worker", lambda: self.log("worker").count("joined") > before, log=log)
 
     def end(self):
         for role in self.processes:
