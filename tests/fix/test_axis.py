@@ -159,3 +159,16 @@ def test_a_rewritten_net_is_scored_as_the_original_and_its_record_and_report_nam
     (grid,) = (block for block in section.blocks if isinstance(block, Grid))
     row = next(row for row in grid.rows if row[2] == "reflect_pad")
     assert row[1:5] == ["m1", "reflect_pad", "1", "applied"] and row[0] == "all fp16, all p8"
+
+
+@pytest.mark.slow
+def test_a_stateful_program_is_rewritten_and_scored(tmp_path):
+    sweep(
+        "model=tiny-gpt2 weights=random runtime=reference latency=off tracking.enabled=false cache=stateful seq_len=32",
+        rewrite=["none", "ane"], out=str(tmp_path / "out"), chips=["m4"],
+    )  # fmt: skip
+    (run,) = (tmp_path / "out" / "runs").glob("2*")
+    plain, made = sorted(read_records(run), key=lambda record: record.cell["rewrite"] == "ane")
+    assert plain.status == made.status == "ok" and made.realised["rewrites"]["applied"]
+    assert abs(plain.value("psnr_db") - made.value("psnr_db")) < 1
+    assert made.value("latency_ms", "estimated", "m4") < plain.value("latency_ms", "estimated", "m4")
