@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from ane_sweep.fix.build import Builder
+from ane_sweep.fix.build import Builder, Given
 from ane_sweep.fix.graph import Graph, Node
 from ane_sweep.fix.patterns import number
 from ane_sweep.fix.rewrite import ProgramRewrite, Site
@@ -59,7 +59,7 @@ def apply(graph: Graph, site: Site) -> None:
     if any(map(any, sides)):
         shape[2:] = [size + sum(pair) for size, pair in zip(shape[2:], sides)]
         zero = np.zeros((), np.float16 if graph.dtype(x) == "fp16" else np.float32)
-        pad = {"x": x, "pad": [0, 0, 0, 0, *sides[0], *sides[1]], "mode": Text("constant"), "constant_val": zero}
+        pad: dict[str, Given] = {"x": x, "pad": [0, 0, 0, 0, *sides[0], *sides[1]], "mode": Text("constant"), "constant_val": zero}
         x = build.op("pad", pad, shape)
     reach = [
         (count - 1) * stride + (size - 1) * apart + 1
@@ -74,7 +74,7 @@ def apply(graph: Graph, site: Site) -> None:
     outputs, channels = weight.shape[:2]
     kernel = np.pad(weight, [(0, 0), (0, 0), (0, spare[0]), (0, spare[1])])
     kernel = kernel.reshape(outputs, channels, counts[0], sizes[0], counts[1], sizes[1]).transpose(0, 2, 4, 1, 3, 5)
-    given = {
+    given: dict[str, Given] = {
         "x": build.op("concat", {"values": pieces, "axis": 1, "interleave": False}, wide),
         "weight": build.const(np.ascontiguousarray(kernel).reshape(outputs, wide[1], *sizes), "weight"),
         "pad_type": Text("valid"), "strides": list(window.strides), "dilations": list(window.dilations), "groups": 1,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ane_sweep.fix.build import Builder
+from ane_sweep.fix.build import Builder, Given
 from ane_sweep.fix.graph import Graph, Node
 from ane_sweep.fix.patterns import number, numbers
 from ane_sweep.fix.rewrite import ProgramRewrite, Site
@@ -54,7 +54,7 @@ def apply(graph: Graph, site: Site) -> None:
         shape = (
             batch, channels, (rows + sum(above) - high) // down + 1, (columns + before + after - part) // across + 1,
         )  # fmt: skip
-        given = {"x": x, "kernel_sizes": [high, part], "strides": [down, across], "pad_type": Text("custom")}
+        given: dict[str, Given] = {"x": x, "kernel_sizes": [high, part], "strides": [down, across], "pad_type": Text("custom")}
         x = build.op("max_pool", {**given, "pad": [*above, before, after], "ceil_mode": False}, shape)
         left, right, wide = left - before, right - after, wide - part + 1 if wide > part else 0
         high, above, down = 1, (0, 0), 1
