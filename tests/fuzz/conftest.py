@@ -14,6 +14,7 @@ import time
 import pytest
 
 SECONDS, HOUR = 1.0, 3600.0
+FEWEST = 3  # tries, however slow the machine
 HANG_S = 60.0  # a try that takes longer hangs
 MEMORY_BYTES = 2 << 30  # what a try may add to what the process has mapped
 
@@ -24,14 +25,14 @@ LENGTHS = [
 
 
 class Tries:
-    """`for number, draw in tries:` gives seeded `random.Random`s until the time is spent."""
+    """`for number, draw in tries:` gives seeded `random.Random`s until the time is spent, FEWEST at least."""
 
     def __init__(self, name: str, seconds: float):
         self.name, self.seconds, self.count = name, seconds, 0
 
     def __iter__(self):
         end = time.monotonic() + self.seconds
-        while not self.count or time.monotonic() < end:
+        while self.count < FEWEST or time.monotonic() < end:
             self.count += 1
             signal.setitimer(signal.ITIMER_REAL, HANG_S)
             try:

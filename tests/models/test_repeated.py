@@ -42,10 +42,11 @@ def test_rows_of_a_batch_know_nothing_of_each_other(name, variant):
 
 
 @pytest.mark.parametrize("variant", ["original", "split_einsum"])
-def test_keys_and_values_that_go_in_and_out_give_what_a_whole_window_does(variant):
-    whole, _ = built("tiny-gpt2", variant)
-    passing, ports = built("tiny-gpt2", variant, cache="explicit")
-    text, half = ids(1).int(), LENGTH // 2
+@pytest.mark.parametrize("name", ["tiny-gpt2", "tiny-gpt-neo"])
+def test_keys_and_values_that_go_in_and_out_give_what_a_whole_window_does(name, variant):
+    whole, _ = built(name, variant)
+    passing, ports = built(name, variant, cache="explicit")
+    text, half = ids(1, name).int(), LENGTH // 2
     with torch.inference_mode():
         (expected,) = whole(text)
         prompt = torch.cat([text[:, :half], torch.zeros_like(text[:, half:])], dim=1)

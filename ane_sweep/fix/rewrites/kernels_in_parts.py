@@ -59,7 +59,12 @@ def apply(graph: Graph, site: Site) -> None:
     if any(map(any, sides)):
         shape[2:] = [size + sum(pair) for size, pair in zip(shape[2:], sides)]
         zero = np.zeros((), np.float16 if graph.dtype(x) == "fp16" else np.float32)
-        pad: dict[str, Given] = {"x": x, "pad": [0, 0, 0, 0, *sides[0], *sides[1]], "mode": Text("constant"), "constant_val": zero}
+        pad: dict[str, Given] = {
+            "x": x,
+            "pad": [0, 0, 0, 0, *sides[0], *sides[1]],
+            "mode": Text("constant"),
+            "constant_val": zero,
+        }
         x = build.op("pad", pad, shape)
     reach = [
         (count - 1) * stride + (size - 1) * apart + 1

@@ -54,7 +54,12 @@ def apply(graph: Graph, site: Site) -> None:
         shape = (
             batch, channels, (rows + sum(above) - high) // down + 1, (columns + before + after - part) // across + 1,
         )  # fmt: skip
-        given: dict[str, Given] = {"x": x, "kernel_sizes": [high, part], "strides": [down, across], "pad_type": Text("custom")}
+        given: dict[str, Given] = {
+            "x": x,
+            "kernel_sizes": [high, part],
+            "strides": [down, across],
+            "pad_type": Text("custom"),
+        }
         x = build.op("max_pool", {**given, "pad": [*above, before, after], "ceil_mode": False}, shape)
         left, right, wide = left - before, right - after, wide - part + 1 if wide > part else 0
         high, above, down = 1, (0, 0), 1

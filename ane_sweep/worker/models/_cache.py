@@ -36,10 +36,11 @@ class Memory:
 
     position   (1,), the place of the one new token; None if the whole window comes at once
     axis       the axis of a state along which positions run
+    length     its size, also for a prefill that is given no states
     """
 
-    def __init__(self, states: list[tuple[Tensor, Tensor]], axis: int, position: Tensor | None = None):
-        self.states, self.axis, self.position = states, axis, position
+    def __init__(self, states: list[tuple[Tensor, Tensor]], axis: int, length: int, position: Tensor | None = None):
+        self.states, self.axis, self.length, self.position = states, axis, length, position
         self.new: list[Tensor] = []  # outputs of an explicit cache
         self._rows: dict[int, tuple[Tensor, Tensor]] = {}  # by table, which is kept so that its id stays its own
 
@@ -101,12 +102,14 @@ class CachedFunction(nn.Module):
     """Prefill or decode: `core(tokens, *masks, memory)`. It can be cut to its first blocks for a while.
 
     names   of its two cache tensors a block; `states` holds these tensors, or nothing if they are inputs and outputs
+    axis    of a cache tensor along which positions run, and how many these are
     more    number of positions of a cache beyond seq_len, for decode's masks; prefill's core pads itself
     """
 
     def __init__(
-        self, core: nn.Module, names: list[str], states: dict[str, Tensor], axis: int, decode: bool, more: int
-    ):
+        self, core: nn.Module, names: list[str], states: dict[str, Tensor], axis: tuple[int, int], decode: bool,
+        more: int,
+    ):  # fmt: skip
         super().__init__()
         self.all_names, self.names = tuple(names), list(names)
         self.core, self.axis, self.decode, self.more = core, axis, decode, more
@@ -130,7 +133,7 @@ class CachedFunction(nn.Module):
             first = len(rest) if self.is_stateful else len(rest) - len(self.names)
             position, masks, states = rest[0], _pad_masks(rest[1:first], self.more), states or rest[first:]
         make = Memory if self.is_stateful else ExplicitMemory
-        memory = make(list(zip(states[::2], states[1::2])), self.axis, position)
+        memory = make(list(zip(states[::2], states[1::2])), *self.axis, position)
         return (*self.core(tokens, *masks, memory=memory), *memory.new)
 
 
@@ -166,7 +169,10 @@ class KeyValueCache(nn.Module):
         states = {name: torch.zeros(shape) for name in self.names} if is_stateful else {}
         each = {PREFILL: (prefill, False), DECODE: (decode, True)}
         self.functions = nn.ModuleDict(
-            {n: CachedFunction(core, self.names, states, axis, at, more) for n, (core, at) in each.items()}
+            {
+                name: CachedFunction(core, self.names, states, (axis, shape[axis]), at, more)
+                for name, (core, at) in each.items()
+            }
         )
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:

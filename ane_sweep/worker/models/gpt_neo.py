@@ -41,12 +41,11 @@ def _set_windows(hf: Dynamic, memory: Memory) -> None:
 
     Hugging Face takes the last rows, as if the keys ended with that token; in a cache of fixed length they do not.
     """
-    length = memory.states[0][0].shape[2]
     for block in hf.transformer.h:
         owner = block.attn.attention
         if "bias" in owner._buffers:
             # Numbers: Core ML looks no rows up in a table of booleans.
-            owner.window = owner._buffers.pop("bias")[:, :, :length, :length].float()
+            owner.window = owner._buffers.pop("bias")[:, :, : memory.length, : memory.length].float()
         owner.bias = _Rows(memory.row(owner.window, 2) > 0)
 
 
