@@ -131,9 +131,8 @@ def _find_single(graph: Graph, last: Node) -> AttentionPattern | None:
         return None
     chain = [node for node, _ in found_chain]
     product = chain[0]
-    shapes = [graph.shape(node.outputs[0]) for node in (*chain, softmax)]
-    batch, heads = next((shape[:2] for shape in shapes if len(shape) == 4), (1, shapes[0][0]))
     ends = [(product, "x", "transpose_x", 0), (product, "y", "transpose_y", 1), (last, "y", "transpose_y", 0)]
+    batch, heads = _count_heads(graph, [*chain, softmax], [node.read(key) for node, key, *_ in ends])
     found = []
     for node, key, flag, usual in ends:
         name, rank = node.read(key), len(graph.shape(node.outputs[0]))
@@ -143,6 +142,19 @@ def _find_single(graph: Graph, last: Node) -> AttentionPattern | None:
     steps = [_read_step(graph, node, main) for node, main in found_chain[1:] if node.type != "reshape"]
     inner = (*chain, softmax, *bridge)
     return _assemble(last, batch, heads, found, [step for step in steps if step], inner) if all(steps) else None
+
+
+def _count_heads(graph: Graph, nodes: list[Node], ends: list[str | None]) -> tuple[int, int]:
+    """Return batch and heads: those of the scores where these have four axes, else of what is merged for the products."""
+    shapes = [graph.shape(node.outputs[0]) for node in nodes]
+    merged = math.prod(shapes[0][:-2])
+    for name in ends:
+        while name is not None and (step := _step_back(graph, name)) is not None:
+            name = step[0]
+        if name is not None and graph.static(name):
+            shapes.append(graph.shape(name))
+    counts = (shape[:2] for shape in shapes if len(shape) == 4)
+    return next(((one, many) for one, many in counts if one * many == merged), (1, merged))
 
 
 def _assemble(

@@ -333,6 +333,21 @@ def chosen(pool):
     return mb.cast(x=mb.minimum(x=best, y=np.int32(3)), dtype="fp16" if pool.dtype is np.float16 else "fp32")
 
 
+def windowed(pool):
+    """Return a maximum over a wide window, or a convolution with a long kernel."""
+    x = pool.take(4)
+    pads = [pool.draw.choice((0, 1, 6, 12, 20)) for _ in range(4)]
+    given = {"pad": pads, "pad_type": "custom", "strides": [pool.draw.choice((1, 1, 2)) for _ in range(2)]}
+    reach = [size + sum(pads[2 * axis : 2 * axis + 2]) for axis, size in enumerate(x.shape[2:])]
+    if pool.flip():
+        sizes = [pool.draw.randint(1, min(reach[0], 13)), pool.draw.randint(1, min(reach[1], 30))]
+        return pool.mb.max_pool(x=x, kernel_sizes=sizes, ceil_mode=pool.flip(0.2), **given)
+    apart = pool.draw.choice(([1, 1], [2, 1]))
+    sizes = [pool.draw.randint(1, min((most - 1) // step + 1, 40)) for most, step in zip(reach, apart)]
+    bias = {"bias": pool.array(3)} if pool.flip() else {}
+    return pool.mb.conv(x=x, weight=pool.array(3, x.shape[1], *sizes), dilations=apart, groups=1, **given, **bias)
+
+
 PIECES = [
     plain, plain, two, two, transposed, transposed, reshaped, reshaped, sliced, sliced, padded, reduced, linear, linear,
     convolved, normed, norm_written_out, logarithm, gelu_written_out, mean_as_sum, masked, attended, attended, counted, chosen,
@@ -343,15 +358,16 @@ def write_program(number: int, folder: Path) -> Path:
     """Write the program of a number and return its path. A draw that coremltools cannot finish is drawn anew."""
     for attempt in range(100):
         try:
-            return _write_draw(random.Random(f"{number}.{attempt}"), folder / f"{number}.mlpackage")
+            return _write_draw(f"{number}.{attempt}", folder / f"{number}.mlpackage")
         except (TypeError, ValueError):
             continue
     raise AssertionError(f"no draw of program {number} can be written")
 
 
-def _write_draw(draw: random.Random, path: Path) -> Path:
+def _write_draw(seed: str, path: Path) -> Path:
     from coremltools.converters.mil import Builder as mb
 
+    draw, later = random.Random(seed), random.Random(f"{seed}.windowed")  # another, so that numbers keep their programs
     dtype = np.float16 if draw.random() < HALF_SHARE else np.float32
     kind = "fp16" if dtype is np.float16 else "fp32"
     shapes = [draw.choice(([1, 6, 8], [2, 4, 12], [1, 8, 1, 6], [2, 3, 6, 6], [8, 16], [1, 4, 2, 8])) for _ in range(2)]
@@ -368,6 +384,12 @@ def _write_draw(draw: random.Random, path: Path) -> Path:
                     pool.values.append(one)
         ends = [pool.values[-1], *draw.sample(pool.values, draw.randint(0, 2))]
         ends = list({id(one): one for one in ends}.values())
-        return tuple(mb.identity(x=one) if draw.random() < 0.5 or one in (x, y) else one for one in ends)
+        ends = [mb.identity(x=one) if draw.random() < 0.5 or one in (x, y) else one for one in ends]
+        if later.random() < 0.1 and any(one.rank == 4 for one in pool.values):
+            try:
+                ends.append(windowed(Pool(mb, later, dtype, pool.values)))
+            except ValueError:
+                pass  # a window that coremltools refuses
+        return tuple(ends)
 
     return save(path, body, x=(kind, shapes[0]), y=(kind, shapes[1]))

@@ -138,6 +138,28 @@ def test_heads_merged_with_the_batch_and_a_reshape_before_the_mask(folder):
     assert count_ops(made)["einsum"] == 6  # the two inputs of the batch in one product
 
 
+@pytest.mark.parametrize("unmerged", ["query", "keys", "values"])
+def test_heads_merged_with_the_batch_before_the_products(folder, unmerged):
+    """The UNet of diffusers: (B, S, H, d) to (B * H, S, d), products and softmax on three axes, and back."""
+    batch, heads, count, width = 2, 3, 4, 8
+
+    def body(q, k, v):
+        def split(x, name):
+            if unmerged != name:
+                return mb.reshape(x=x, shape=[batch * heads, count, width])
+            x = mb.transpose(x=mb.reshape(x=x, shape=[batch, count, heads, width]), perm=[0, 2, 1, 3])
+            return mb.reshape(x=x, shape=[batch * heads, count, width])
+
+        q, k, v = split(q, "query"), split(k, "keys"), split(v, "values")
+        scores = mb.matmul(x=mb.mul(x=q, y=np.float16(0.3)), y=k, transpose_y=True)
+        return mb.matmul(x=mb.softmax(x=scores, axis=-1), y=v)
+
+    kind = ("fp16", (batch, count, heads * width))
+    made = check_rewrite(NAME, save(folder(), body, q=kind, k=kind, v=kind))
+    found = count_ops(made)["einsum"]
+    assert found == (2 * batch * heads if unmerged == "query" else 2 * heads)
+
+
 def test_two_places_share_a_mask_that_is_written_once(folder):
     mask = np.tril(np.ones((1, 1, 6, 6), np.float16))
 

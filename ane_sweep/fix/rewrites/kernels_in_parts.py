@@ -59,13 +59,8 @@ def apply(graph: Graph, site: Site) -> None:
     if any(map(any, sides)):
         shape[2:] = [size + sum(pair) for size, pair in zip(shape[2:], sides)]
         zero = np.zeros((), np.float16 if graph.dtype(x) == "fp16" else np.float32)
-        pad: dict[str, Given] = {
-            "x": x,
-            "pad": [0, 0, 0, 0, *sides[0], *sides[1]],
-            "mode": Text("constant"),
-            "constant_val": zero,
-        }
-        x = build.op("pad", pad, shape)
+        widths = [0, 0, 0, 0, *sides[0], *sides[1]]
+        x = build.op("pad", {"x": x, "pad": widths, "mode": Text("constant"), "constant_val": zero}, shape)
     reach = [
         (count - 1) * stride + (size - 1) * apart + 1
         for count, stride, size, apart in zip(steps, window.strides, sizes, window.dilations)

@@ -46,21 +46,14 @@ def apply(graph: Graph, site: Site) -> None:
     while wide:
         part = min(_WIDEST, wide)
         across = window.strides[1] if part == wide else 1
-        before, after = (
-            min(left, part - 1),
-            min(right, part - 1),
-        )  # all that it can take, so that later steps see no less
+        before, after = min(left, part - 1), min(right, part - 1)  # as much as fits, so that later steps see no less
         batch, channels, rows, columns = graph.shape(x)
-        shape = (
-            batch, channels, (rows + sum(above) - high) // down + 1, (columns + before + after - part) // across + 1,
-        )  # fmt: skip
+        rows, columns = (rows + sum(above) - high) // down + 1, (columns + before + after - part) // across + 1
         given: dict[str, Given] = {
-            "x": x,
-            "kernel_sizes": [high, part],
-            "strides": [down, across],
-            "pad_type": Text("custom"),
-        }
-        x = build.op("max_pool", {**given, "pad": [*above, before, after], "ceil_mode": False}, shape)
+            "x": x, "kernel_sizes": [high, part], "strides": [down, across], "pad_type": Text("custom"),
+            "pad": [*above, before, after], "ceil_mode": False,
+        }  # fmt: skip
+        x = build.op("max_pool", given, (batch, channels, rows, columns))
         left, right, wide = left - before, right - after, wide - part + 1 if wide > part else 0
         high, above, down = 1, (0, 0), 1
     graph.replace(node.outputs[0], x)
