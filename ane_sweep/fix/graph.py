@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ane_sweep.errors import PackageError
+from ane_sweep.fix.views import AxisView
 from ane_sweep.mil import graph as mil
 from ane_sweep.mil.element_types import TensorType, string_value, tensor_type
 from ane_sweep.mil.proto import MIL_pb2
@@ -90,6 +91,8 @@ class Graph:
         self._users: dict[str, dict[Node, None]] = {}
         self._by_type: dict[str, dict[Node, None]] = {}
         self._names = {*self.types, *_nested_names(program.block)}
+        self._kinds: dict[str, tuple[MIL_pb2.ValueType, TensorType | None]] = {}  # what each type says, once read
+        self.views: dict[Node, AxisView | None] = {}  # of layout.read_view: an op's values may be renamed, not reshaped
         for proto in program.block.operations:
             self._insert(Node(proto), self._end)
 
@@ -126,7 +129,12 @@ class Graph:
 
     def kind(self, name: str | None) -> TensorType | None:
         """Return the type of a value, or None if it is no tensor."""
-        return tensor_type(self.types[name]) if name in self.types else None
+        if name is None or (given := self.types.get(name)) is None:
+            return None
+        known = self._kinds.get(name)
+        if known is None or known[0] is not given:
+            known = self._kinds[name] = given, tensor_type(given)
+        return known[1]
 
     def dtype(self, name: str) -> str:
         """Return the element type of a tensor. Raises ValueError for another value."""

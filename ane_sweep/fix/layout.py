@@ -45,7 +45,15 @@ def channels_first(shape: Shape) -> AxisView:
 
 def read_view(graph: Graph, node: Node | None) -> AxisView | None:
     """Return the view that an op makes of its input, or None for another op or unknown sizes."""
-    if node is None or node.type not in VIEWS or not graph.static(node.read("x"), node.outputs[0]):
+    if node is None or node.type not in VIEWS:
+        return None
+    if node not in graph.views:
+        graph.views[node] = _read_view(graph, node)
+    return graph.views[node]
+
+
+def _read_view(graph: Graph, node: Node) -> AxisView | None:
+    if not graph.static(node.read("x"), node.outputs[0]):
         return None
     source, shape = graph.shape(node.reads("x")[0]), graph.shape(node.outputs[0])
     if 0 in source:

@@ -9,6 +9,7 @@ A chain of reshapes and transposes has one normal form, so that two chains can b
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import prod
 
@@ -31,7 +32,8 @@ class AxisView:
     shape: Shape
 
     @staticmethod
-    def reshape(source: Sequence[int], shape: Sequence[int]) -> "AxisView":
+    @lru_cache(maxsize=4096)
+    def reshape(source: Shape, shape: Shape) -> "AxisView":
         return _merge(source, [prod(source)], [0], shape)
 
     @staticmethod
@@ -55,12 +57,7 @@ class AxisView:
 
     def then(self, other: "AxisView") -> "AxisView | None":
         """Return the view that does this and then another, or None if their sizes do not divide each other."""
-        first = self._cut(other.atoms)
-        second = other.inverse()._cut([self.atoms[axis] for axis in self.order])
-        if first is None or second is None:
-            return None
-        (atoms, order), (_, back) = first, second
-        return _merge(self.source, atoms, [order[place] for place in _invert(back)], other.shape)
+        return _join(self, other)
 
     def axis_of(self, axis: int) -> int | None:
         """Return the axis of the source that an axis of `shape` is, or None."""
@@ -165,6 +162,16 @@ class AxisView:
         atoms = [parts[place] for axis in range(len(self.atoms)) for place in groups[axis]]
         places = [place for axis in range(len(self.atoms)) for place in groups[axis]]
         return tuple(atoms), tuple(_invert(places))
+
+
+@lru_cache(maxsize=4096)  # a program's layers repeat the same few
+def _join(one: AxisView, other: AxisView) -> AxisView | None:
+    first = one._cut(other.atoms)
+    second = other.inverse()._cut([one.atoms[axis] for axis in one.order])
+    if first is None or second is None:
+        return None
+    (atoms, order), (_, back) = first, second
+    return _merge(one.source, atoms, [order[place] for place in _invert(back)], other.shape)
 
 
 def _widest(steps: list[Step]) -> int:

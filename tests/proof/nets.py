@@ -1,5 +1,6 @@
 """`ane-sweep fix` on a folder of packages, whoever made them: figures before and after, and both packages run anew.
 
+    python -m tests.proof.make_nets FOLDER              nets of torchvision, timm, transformers and diffusers
     python -m tests.proof.nets FOLDER ... [--write]     a row for each .mlpackage below; --write makes tests/proof/NETS.md
 
 fix proves each place, and the whole program, on inputs of its own. Here both packages are read from disk and run on other
@@ -34,17 +35,8 @@ LATER_OPS = 1e-3  # of the largest output: bounds are those of a place, and late
 LOST_DB, ENOUGH_DB = 1.0, 120.0
 TARGET = Path(__file__).with_name("NETS.md")
 HEADS = (
-    "net",
-    "ops on the ANE",
-    "cost there",
-    "segments",
-    "estimate",
-    "fp32",
-    "fp16 PSNR",
-    "rewrites applied",
-    "s",
-    "result",
-)
+    "net", "ops on the ANE", "cost there", "segments", "estimate", "fp32", "fp16 PSNR", "rewrites applied", "s", "result",
+)  # fmt: skip
 
 
 def draw_inputs(path: Path) -> dict[str, np.ndarray]:
