@@ -108,7 +108,8 @@ def _find_unsupported(model: "ModelProto", what: str) -> list[str]:
             continue
         if node.domain in ("", "ai.onnx"):
             schema = onnx.defs.get_schema(node.op_type, opset, "") if onnx.defs.has(node.op_type) else None
-            is_function = schema is not None and (schema.has_function or schema.has_context_dependent_function)
+            flags = ("has_function", "has_context_dependent_function")  # not in onnx's stubs
+            is_function = any(getattr(schema, flag, False) for flag in flags)
             if node.op_type in onnx_ops.list_converted() | onnx_ops.FOLDED or is_function:
                 continue
         kind = f"{node.domain}.{node.op_type}".lstrip(".")

@@ -127,8 +127,8 @@ def _dequantise(node: NodeProto, held: dict[str, TensorProto], numbers: np.ndarr
     constants = [numpy_helper.from_array(numbers, node.input[0]), *(held[name] for name in node.input[1:] if name)]
     graph = helper.make_graph([node], "one", [], [helper.make_empty_tensor_value_info(node.output[0])], constants)
     one = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
-    made: np.ndarray = ReferenceEvaluator(one).run(None, {})[0].astype(np.float32)
-    return made
+    (made,) = ReferenceEvaluator(one).run(None, {})
+    return np.asarray(made, np.float32)
 
 
 def _fold_constants(model: ModelProto) -> ModelProto:

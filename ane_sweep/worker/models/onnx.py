@@ -43,6 +43,8 @@ class OnnxModule(module.OwnModule):
         """Return onnxruntime's outputs in fp32 and int32."""
         options = onnxruntime.SessionOptions()
         options.log_severity_level, options.intra_op_num_threads = 3, 1
+        # Further levels fuse QDQ into int8 kernels, which saturate on processors without VNNI: 11 % of the largest output.
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         session = onnxruntime.InferenceSession(str(self.file), options, providers=["CPUExecutionProvider"])
         feeds = {
             one.name: value.numpy().astype(_to_numpy(one.type))
