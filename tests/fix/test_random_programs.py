@@ -21,6 +21,9 @@ from ane_sweep.reference.regions import run_ops
 CLOSE = 1e-3  # of the largest output: bounds of several places, and what later ops make of them
 REFUSALS = ("the Neural Engine's error", "fp16 loses accuracy", "a NaN is lost")  # no fault of a rewrite
 LATER = (845, 1197, 1691)  # a place matches only when another one has been changed
+ELSEWHERE = {  # no program is drawn with what these look for; each has property tests of its own in this folder
+    "nan_sentinels", "integers_to_fp16", "patch_conv", "patch_conv3d", "scatter_to_mask", "masked_fill", "split_outputs",
+}  # fmt: skip
 FAST, ALL = [*range(100), *LATER], range(100, 5100)
 
 
@@ -115,4 +118,4 @@ def test_many_programs(tmp_path):
     first, _, last = os.environ.get("ANE_SWEEP_PROGRAMS", "").partition("-")
     met = check_numbers(range(int(first), int(last)) if last else ALL, tmp_path)
     print(dict(met))
-    assert last or set(met) | {"nan_sentinels"} == set(REWRITES), "rewrites that no program reaches"
+    assert last or set(met) | ELSEWHERE == set(REWRITES), "rewrites that no program reaches"
