@@ -10,7 +10,7 @@ from typing import Any
 from ane_sweep.bridge import axes
 from ane_sweep.bridge.axes import LOADS, MACOS_TARGETS, RUNS, TARGETS, Asked, axis, mapping
 from ane_sweep.bridge.axes.cut import Cut
-from ane_sweep.bridge.axes.running import Copies, Numerics
+from ane_sweep.bridge.axes.running import Copies, Hints, Numerics
 from ane_sweep.bridge.axes.scoring import Scoring
 from ane_sweep.bridge.building import Options
 from ane_sweep.bridge.key import abbreviate, format_value
@@ -110,7 +110,7 @@ class Common:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell(Scoring, Numerics, Options, Copies, Cut, Common):
+class Cell(Hints, Scoring, Numerics, Options, Copies, Cut, Common):
     """The request of one cell; it never changes, and the record stores the actual run as `realised`. A field defines a
     whole axis: see axes/. (The last base class comes first in the order of the fields.)
     """

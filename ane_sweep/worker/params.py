@@ -75,6 +75,14 @@ class CoreMLParams(HostParams, frozen=True, kw_only=True):
     chip: str = ""
 
 
+class Hints(Params, frozen=True):
+    """Core ML's load hints, among the options of a task; the axes of these names explain them."""
+
+    reshape_frequency: str = "frequent"
+    specialization: str = "default"
+    low_precision_accumulation: bool = False
+
+
 class Texts(Params, frozen=True):
     """The texts that a reference is made from; `tokenizer` is a digest, or None for seeded ids."""
 

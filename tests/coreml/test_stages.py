@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ane_sweep.coreml_anywhere import native
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.placement.types import Ops
 from ane_sweep.worker.programs import trace
@@ -57,6 +58,39 @@ def test_predict_of_every_kind(kind, compiled, scripted):
         2 if kind in ("chain", "pipeline") else 1
     )
     assert runtime.realised["loaded_from"] == "compiled" and runtime.realised["compute_units"] == "cpu_and_ne"
+
+
+@pytest.mark.parametrize("kind", ["single", "chain"])
+def test_load_hints_reach_core_ml(kind, compiled, scripted, monkeypatch):
+    scripted()
+    told = []
+    real = native._MLModelProxy
+
+    class Proxy(real):
+        def __init__(self, path, units, function_name="", optimization_hints=None, asset=None):
+            told.append(dict(optimization_hints or {}))
+            super().__init__(path, units, function_name, optimization_hints, asset)
+
+    for module in ("coremltools.models.model", "coremltools.models._compiled_model"):
+        monkeypatch.setattr(f"{module}._MLModelProxy", Proxy)
+    options = {
+        "reshape_frequency": "infrequent",
+        "specialization": "fast_prediction",
+        "low_precision_accumulation": True,
+    }
+    found = compiled(kind)
+    plain = coreml.load(PARAMS, found)
+    hinted = coreml.load({**PARAMS, "options": {**options, "batch": 1}}, found)
+    asked = {
+        "reshapeFrequency": "Infrequent", "specializationStrategy": "FastPrediction",
+        "allowLowPrecisionAccumulationOnGPU": "True",
+    }  # fmt: skip
+    programs = 2 if kind == "chain" else 1
+    assert told == [{}] * programs + [asked] * programs
+    assert "hints" not in plain.realised and hinted.realised["hints"] == options
+    monkeypatch.setattr("coremltools.models.model._macos_version", lambda: (14, 5))
+    with pytest.raises(StageError, match=r"hints are only available on macOS >= 15"):
+        coreml.load({**PARAMS, "options": options}, {"program": found["program"]})
 
 
 def test_a_function_by_name(compiled, scripted):

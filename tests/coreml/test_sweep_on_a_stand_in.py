@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,20 @@ def test_chains_pipelines_and_states_go_through_every_stage(tmp_path):
     assert by_pipeline["coreml"].value("latency_native_median_ms") == 1.5, "one program"
     functions = {part.function for part in stateful[1].placement[-1].chunks}
     assert functions == {"prefill", "decode"}
+
+
+@pytest.mark.slow
+def test_load_hints_are_loaded_and_timed_apart(tmp_path):
+    answers = [{"on": "predict", "units": "cpu_and_ne", "ms": 2, "native_ms": 1.5}]
+    hint = "specialization=default,fast_prediction"
+    (plain, hinted), _, code = sweep(tmp_path, answers, hint, "compute_units=cpu_and_ne", "evidence=off")
+    assert code in (0, 1) and hinted.value("latency_native_median_ms") == 1.5
+    assert "hints" not in plain.realised and hinted.realised["hints"] == {
+        "reshape_frequency": "frequent", "specialization": "fast_prediction", "low_precision_accumulation": False,
+    }  # fmt: skip
+    run = next((tmp_path / "out" / "runs").iterdir())
+    stages = Counter(path.name.rpartition("-")[0] for path in run.glob("tasks/*"))
+    assert stages["load"] == stages["score"] == 2 and stages["convert"] == stages["compile"] == stages["place"] == 1
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""Axes of how a program is run: the reference runtime's arithmetic (mil/effects.py), and copies that are timed together."""
+"""Axes of how a program is run: the reference runtime's arithmetic (mil/effects.py), copies that are timed together, and the
+hints that Core ML gets when it loads a program.
+"""
 
 from dataclasses import dataclass
 
@@ -104,4 +106,35 @@ class Copies:
         honoured="chunks",
         unhonoured=_SIZES,
         refuses=_sizes,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hints:
+    """The load hints of MLOptimizationHints (macOS 15, iOS 18). Plans are made without them: coremltools 9.0 hands
+    MLComputePlan none.
+    """
+
+    reshape_frequency: str = axis(
+        "what Core ML is told of how often the shapes of the inputs change",
+        choices=("frequent", "infrequent"),
+        plain="frequent",
+        enters=(RUNS, "load"),
+        honoured="hints",
+        late=True,
+    )
+    specialization: str = axis(
+        "what Core ML is told to aim at when it specialises a program for the device; fast_prediction takes longer to load",
+        choices=("default", "fast_prediction"),
+        plain="default",
+        enters=(RUNS, "load"),
+        honoured="hints",
+        late=True,
+    )
+    low_precision_accumulation: bool = axis(
+        "whether Core ML may accumulate in fp16 on the GPU",
+        plain=False,
+        enters=(RUNS, "load"),
+        honoured="hints",
+        late=True,
     )

@@ -10,6 +10,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from ane_sweep.worker.params import Hints
+
 OPTIONAL = ("torch", "torchvision", "transformers", "sklearn", "xgboost", "libsvm", "tensorflow")
 
 
@@ -25,3 +27,18 @@ def import_coremltools() -> ModuleType:
             for name in hidden:
                 sys.modules.pop(name, None)
     return sys.modules["coremltools"]
+
+
+def build_hints(wanted: Hints | None) -> dict[str, object] | None:
+    """Return coremltools' `optimization_hints`; None if all hints have their defaults."""
+    if wanted is None:
+        return None
+    ct = import_coremltools()
+    hints: dict[str, object] = {}
+    if wanted.reshape_frequency == "infrequent":
+        hints["reshapeFrequency"] = ct.ReshapeFrequency.Infrequent
+    if wanted.specialization == "fast_prediction":
+        hints["specializationStrategy"] = ct.SpecializationStrategy.FastPrediction
+    if wanted.low_precision_accumulation:
+        hints["allowLowPrecisionAccumulationOnGPU"] = True
+    return hints or None

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.worker.params import Hints
 from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS, Chain, to_bindable
-from ane_sweep.worker.runtimes._coremltools import import_coremltools
+from ane_sweep.worker.runtimes._coremltools import build_hints, import_coremltools
 from ane_sweep.worker.runtimes._runtime import Arrays, Runtime
 
 TEAM_VARIABLE = "ANE_SWEEP_TEAM"  # an Apple development team's id, for signing
@@ -26,7 +27,7 @@ class RemoteRuntime(Runtime):
 
     last_native_ms: float | None = None
 
-    def __init__(self, programs: list[Path], units: str, function: str | None = None):
+    def __init__(self, programs: list[Path], units: str, function: str | None = None, hints: Hints | None = None):
         ct = import_coremltools()
         from coremltools.models.ml_program.experimental import async_wrapper
 
@@ -44,6 +45,7 @@ class RemoteRuntime(Runtime):
                 weights_dir="",
                 compute_units=ct.ComputeUnit[COMPUTE_UNITS[units]],
                 function_name=function,
+                optimization_hints=build_hints(hints),
                 device=device,
             )
             run_coroutine(model.load())

@@ -6,19 +6,21 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import PackageError, StageError, Unavailable
 from ane_sweep.machine import apple
 from ane_sweep.mil import package
-from ane_sweep.worker.params import CoreMLParams
+from ane_sweep.worker.params import CoreMLParams, Hints
 from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS, Chain, to_bindable, to_picture
-from ane_sweep.worker.runtimes._coremltools import import_coremltools
+from ane_sweep.worker.runtimes._coremltools import build_hints, import_coremltools
 from ane_sweep.worker.runtimes._remote import RemoteRuntime
 from ane_sweep.worker.runtimes._runtime import Arrays, Runtime
 
 RUNTIME = Traits(
     needs="program", measured="Core ML on {chip}", hardware="Apple",
-    honours=("chunks", "compute_units", "precision", "target", "compiler", "device"),
+    honours=("chunks", "compute_units", "precision", "target", "compiler", "device", "hints"),
     auto=1, coreml=True, alone=True, idle_s=2.0, cannot="ane_sweep.machine.apple:no_coreml",
 )  # fmt: skip
 
@@ -29,8 +31,9 @@ def available() -> str | None:
 
 
 class FunctionParams(CoreMLParams, frozen=True):
-    """Parameters of this runtime: those of Core ML, and the function for a program with several."""
+    """Parameters of this runtime: those of Core ML, its load hints, and the function for a program with several."""
 
+    options: Hints = Hints()
     function: str | None = None
 
 
@@ -39,6 +42,7 @@ class CoreMLRuntime(Runtime):
 
     programs  packages, in order; compiled: the .mlmodelc of each, or None to let Core ML compile the packages itself
     function  the function of multifunction programs; None: the default one
+    hints     what Core ML is told when it loads them
 
     `realised["compute_units"]` are the units that Core ML was allowed to use; stages place and evidence report the
     units used. `load_ms` and `load_native_ms` hold an entry per program; `last_native_ms` is Core ML's own time of the
@@ -47,18 +51,29 @@ class CoreMLRuntime(Runtime):
 
     last_native_ms: float | None = None
 
-    def __init__(self, programs: list[Path], compiled: list[Path] | None, units: str, function: str | None = None):
+    def __init__(
+        self,
+        programs: list[Path],
+        compiled: list[Path] | None,
+        units: str,
+        function: str | None = None,
+        hints: Hints | None = None,
+    ):
         ct = import_coremltools()
         self._chain = Chain(programs, units, function)
         self.load_ms: list[float] = []
         self._models = []
-        unit = ct.ComputeUnit[COMPUTE_UNITS[units]]
+        unit, told = ct.ComputeUnit[COMPUTE_UNITS[units]], build_hints(hints)
         for index, program in enumerate(programs):
             begun = time.perf_counter()
             if compiled is None:
-                model = ct.models.MLModel(str(program), compute_units=unit, function_name=function)
+                model = ct.models.MLModel(
+                    str(program), compute_units=unit, function_name=function, optimization_hints=told
+                )
             else:
-                model = ct.models.CompiledMLModel(str(compiled[index]), compute_units=unit, function_name=function)
+                model = ct.models.CompiledMLModel(
+                    str(compiled[index]), compute_units=unit, function_name=function, optimization_hints=told
+                )
             self.load_ms.append(1000 * (time.perf_counter() - begun))
             self._models.append(model)
         self._proxies = [_find_proxy(model, program) for model, program in zip(self._models, programs)]
@@ -67,6 +82,8 @@ class CoreMLRuntime(Runtime):
         self.reset()
         loaded_from = "package" if compiled is None else "compiled"
         self.realised: dict[str, object] = {**self._chain.realised, "loaded_from": loaded_from, "device": "local"}
+        if hints is not None and told is not None:
+            self.realised["hints"] = msgspec.structs.asdict(hints)
 
     def reset(self) -> None:
         """Set the states to zeros for a new sequence. Stateless programs have nothing to reset."""
@@ -116,8 +133,10 @@ def load(params: dict[str, object], inputs: dict[str, Path]) -> CoreMLRuntime | 
     units, function = settings.compute_units, settings.function
     try:
         if settings.device == "usb":
-            return RemoteRuntime(programs, units, function)
-        return CoreMLRuntime(programs, compiled, units, function)
+            return RemoteRuntime(programs, units, function, settings.options)
+        return CoreMLRuntime(programs, compiled, units, function, settings.options)
+    except ValueError as error:  # from coremltools, for hints before macOS 15
+        raise StageError(f"Core ML does not load it: {error}") from error
     except RuntimeError as error:  # what the native module raises
         raise StageError(f"Core ML does not load it: {error}") from error
 
