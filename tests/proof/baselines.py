@@ -1,6 +1,8 @@
 """`ane-sweep lint --baseline` on real changes, and on rebuilds that change nothing.
 
-    python -m tests.proof.baselines      prints what lint says, and writes tests/proof/BASELINES.md; some ten minutes
+    python -m tests.proof.baselines PYTHON   prints what lint says, and writes tests/proof/BASELINES.md; some ten minutes
+
+PYTHON is an interpreter with an older coremltools, for the change of the converter's version.
 
 Changes of axes are converted by sweeps of a small GPT-2 (tests/proof/rewrites.py), those of a net by coremltools from torch,
 each in a process of its own. A rebuild has other weights, other names of values and another order of hashes.
@@ -12,17 +14,17 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
-import torch
+import coremltools as ct
 import yaml
-from torch import Tensor, nn
 
 import ane_sweep
 from ane_sweep.__main__ import main as run_verb
-from tests.proof import rewrites
+from tests.proof import baseline_nets, rewrites
+from tests.proof.baseline_nets import NETS, OF_VERSIONS
 
 MODEL, CHIP, REBUILDS = "small-gpt2", "m4", 30
 TARGET = Path(__file__).with_name("BASELINES.md")
@@ -40,50 +42,9 @@ AXES = {  # what was changed: the axes before and after
 }
 
 
-class Net(nn.Module):
-    """A classifier of images; `change` is what is done to it."""
-
-    def __init__(self, change: str, salt: int):
-        super().__init__()
-        self.change = change
-        torch.manual_seed(salt)
-        count = 5 if change == "a layer less" else 6
-        self.layers = nn.ModuleList(nn.Conv2d(3 if n == 0 else 48, 48, 3, padding=1) for n in range(count))
-        self.long = nn.Conv2d(48, 48, (1, 41), padding=(0, 20))
-        self.norm, self.head = nn.BatchNorm2d(48), nn.Linear(48, 100)
-
-    def forward(self, x: Tensor) -> Tensor:
-        for place, layer in enumerate(self.layers):
-            x = torch.relu(layer(x))
-            if place == 3 and self.change == "an op that the Neural Engine lacks":
-                x = torch.cumsum(x, dim=1)
-            if place == 3 and self.change == "a kernel too long":
-                x = self.long(x)
-        made: Tensor = self.head(self.norm(x).mean(dim=(2, 3)))
-        return torch.topk(made, 5).values if self.change == "the five best instead of all" else made
-
-
-NETS = (
-    "an op that the Neural Engine lacks", "a kernel too long", "a layer less", "the five best instead of all",
-    "an input whose size may vary", "images of another size",
-)  # fmt: skip
-
-
-def write_net(path: Path, change: str, salt: int) -> None:
-    """Convert the net of a change with random weights."""
-    import coremltools as ct
-
-    size = 96 if change == "images of another size" else 64
-    trace: Callable[..., torch.jit.ScriptModule] = torch.jit.trace  # which carries no types
-    traced = trace(Net(change, salt).eval(), torch.zeros(1, 3, size, size))
-    side: object = ct.RangeDim(32, 128, default=64) if change == "an input whose size may vary" else size
-    inputs = [ct.TensorType(f"image{'s' * (salt % 2)}", (1, 3, side, side))]
-    ct.convert(traced, inputs=inputs, minimum_deployment_target=ct.target.iOS17).save(path)
-
-
-def convert_apart(path: Path, change: str, salt: int = 0) -> Path:
+def convert_apart(path: Path, change: str, salt: int = 0, python: str = sys.executable) -> Path:
     """Convert a net in a process of its own."""
-    words = [sys.executable, "-m", "tests.proof.baselines", "--make", str(path), change, str(salt)]
+    words = [python, str(Path(baseline_nets.__file__)), str(path), change, str(salt)]
     subprocess.run(words, check=True, capture_output=True, env=os.environ | {"PYTHONHASHSEED": str(salt)})
     return path
 
@@ -109,6 +70,13 @@ def tell(code: int, found: dict[str, object]) -> list[str]:
     return [str(code), ", ".join(counts) or "nothing", f"{was} -> {now} ms", "; ".join(said)[:240] or "-"]
 
 
+def read_version(package: Path) -> str:
+    """Return the version of coremltools that a package was converted by."""
+    return str(
+        ct.utils.load_spec(str(package)).description.metadata.userDefined["com.github.apple.coremltools.version"]
+    )
+
+
 def convert_axes(folder: Path) -> list[tuple[str, Path, Path]]:
     """Return (change, package before, package after) of the changes of axes."""
     (folder / "model").mkdir()
@@ -128,12 +96,15 @@ def convert_axes(folder: Path) -> list[tuple[str, Path, Path]]:
     return made
 
 
-def main() -> int:
+def main(older: str) -> int:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         pairs = convert_axes(folder)
         plain = convert_apart(folder / "plain.mlpackage", "nothing")
         pairs += [(name, plain, convert_apart(folder / f"{n}.mlpackage", name)) for n, name in enumerate(NETS)]
+        first = convert_apart(folder / "older.mlpackage", OF_VERSIONS, python=older)
+        then = convert_apart(folder / "newer.mlpackage", OF_VERSIONS)
+        pairs.append((f"{OF_VERSIONS} ({read_version(first)} to {read_version(then)})", first, then))
         rows = []
         for change, before, after in pairs:
             rows.append([change, *tell(*compare(before, after))])
@@ -159,7 +130,4 @@ def write_page(rows: Sequence[Sequence[str]], alarms: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--make"]:
-        write_net(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
-    else:
-        sys.exit(main())
+    sys.exit(main(sys.argv[1]))
