@@ -55,6 +55,17 @@ class Judgement:
         estimate = self.verdict.prediction.estimate
         return round(estimate.ms, 4) if estimate else None
 
+    def __str__(self) -> str:
+        broken = {finding.rule.partition("/")[0] for finding in self.findings if finding.severity == "error"}
+        if not self.verdict.ok or self.code == OK:
+            return str(self.verdict)
+        if not broken:
+            return self.verdict.describe("in doubt")
+        words = [
+            word for kind, word in (("baseline", "worse than the baseline"), ("budget", "too slow")) if kind in broken
+        ]
+        return self.verdict.describe(f"NOT ok, {' and '.join(words)}")
+
     def add(self, findings: list[Finding]) -> None:
         """Add findings of further rules, and keep errors first."""
         self.findings = sorted([*self.findings, *findings], key=lambda one: _ORDER[one.severity])

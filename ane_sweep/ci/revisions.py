@@ -1,5 +1,6 @@
 """A package as a git revision has it, without touching the work tree."""
 
+import os
 import subprocess
 from pathlib import Path, PurePosixPath
 
@@ -49,7 +50,10 @@ def find_in_repository(path: Path) -> str:
 def _git(*words: str, why: str = "") -> bytes:
     """Return git's output. Raises PackageError with `why`, or git's own words."""
     try:
-        done = subprocess.run(("git", *words), stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S)
+        done = subprocess.run(
+            ("git", *words), stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S,
+            env=os.environ | {"LC_ALL": "C"},
+        )  # fmt: skip
     except FileNotFoundError:
         raise PackageError(
             "git is not installed, and a baseline REV:PATH needs it; give a package or a JSON file"
@@ -60,6 +64,10 @@ def _git(*words: str, why: str = "") -> bytes:
         ) from None
     if done.returncode:
         message = done.stderr.decode(errors="replace").strip().partition("\n")[0]
+        if "not a git repository" in message:
+            raise PackageError(
+                "a baseline REV:PATH is read from a git repository, and this folder is in none; give a package or a lint report (.json)"
+            )
         hint = "; a shallow clone has no history: fetch it (actions/checkout: fetch-depth: 0)" if why else ""
         raise PackageError(f"git {words[0]}: {why or message or f'exit code {done.returncode}'}{hint}")
     return done.stdout

@@ -76,7 +76,11 @@ class Verdict:
         }  # fmt: skip
 
     def __str__(self) -> str:
-        return text(self.path, self.prediction, "" if self.ok else self.limit)
+        return self.describe("ok" if self.ok else f"NOT enough on the ANE for {self.limit}")
+
+    def describe(self, verdict: str) -> str:
+        """Return the text of a verdict in these words, for a caller that tested more than the share of the ANE."""
+        return text(self.path, self.prediction, verdict)
 
     __repr__ = __str__
 
@@ -137,15 +141,11 @@ def judge_programs(
     return Verdict(path, chip.chip, compute_units, holds, round(found, 6), prediction, limit)
 
 
-def text(path: Path, prediction: Prediction, broken: str) -> str:
-    """Format a verdict for people: units of the ops, why ops leave the ANE, and advice. All of it is predicted.
-
-    `broken`: the limit that it breaks, or "".
-    """
+def text(path: Path, prediction: Prediction, verdict: str) -> str:
+    """Format a verdict, given in words, for people: units of the ops, why ops leave the ANE, and advice. All of it is predicted."""
     summary = prediction.summary()
     ops, share = summary.ops, summary.cost_share
     chunks = f", {len(prediction.chunks)} chunks" if len(prediction.chunks) > 1 else ""
-    verdict = f"NOT enough on the ANE for {broken}" if broken else "ok"
     lines = [
         f"{path}: {verdict} (predicted for {summary.chip}, {summary.compute_units}{chunks})",
         f"  ops   {ops.ane} ANE, {ops.gpu} GPU, {ops.cpu} CPU of {ops.total}; "

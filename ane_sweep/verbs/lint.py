@@ -68,6 +68,8 @@ def _check_words(given: argparse.Namespace) -> None:
             raise ConfigError(
                 f"{file}: cannot be written (no folder {file.parent}); name a file in a folder that exists"
             )
+    if given.baseline == "":
+        raise ConfigError("--baseline: an empty word; leave it out, or name a package, a report or REV:PATH")
     word = given.baseline or ""
     if len(given.paths) > 1 and word and not word.endswith((":", ".json")):
         raise ConfigError(
@@ -140,7 +142,7 @@ def _name_limit(given: argparse.Namespace) -> str:
 
 def _print(path: Path, made: list[Judgement], chip: str, trial: ProgramTrial | None) -> None:
     for one in made:
-        print(escape_controls(str(one.verdict)))
+        print(escape_controls(str(one)))
         for finding in one.findings:
             if finding.rule.startswith(("baseline/", "budget/max_ms", "budget/not_estimated")):
                 do = f"; do: {finding.do}" if finding.do and finding.severity != "note" else ""

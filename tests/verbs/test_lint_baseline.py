@@ -74,6 +74,30 @@ def test_ops_that_share_a_reason_are_told_together(tmp_path, capsys):
     assert why.count("cumsum has no ANE kernel") == 1 and " and 1 more on cpu: " in why
 
 
+def test_the_first_line_says_what_the_exit_code_says(tmp_path, capsys):
+    before, after = convolutions(tmp_path / "a.mlpackage"), convolutions(tmp_path / "b.mlpackage", odd="cumsum")
+    for words, code, said in (
+        ([before], 0, "ok"),
+        ([after, "--baseline", before], 1, "NOT ok, worse than the baseline"),
+        ([before, "--max-ms", "0.001"], 1, "NOT ok, too slow"),
+        ([after, "--baseline", before, "--max-ms", "0.001"], 1, "NOT ok, worse than the baseline and too slow"),
+        ([after, "--min-ane", "99"], 1, "NOT enough on the ANE for --min-ane 99"),
+    ):
+        assert lint(words) == code
+        assert capsys.readouterr().out.startswith(f"{words[0]}: {said} (predicted for m4"), words
+
+
+@pytest.mark.parametrize(
+    ("word", "said"), [("", "an empty word"), ("HEAD:", "this folder is in none"), (":", "no such file")]
+)
+def test_words_that_are_no_baseline(word, said, tmp_path, monkeypatch, capfd):
+    package = convolutions(tmp_path / "a.mlpackage")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert main(["lint", package, "--baseline", word]) == 2
+    assert said in capfd.readouterr().err
+
+
 def test_other_names_are_no_change(tmp_path, capsys):
     before, after = convolutions(tmp_path / "a.mlpackage"), convolutions(tmp_path / "b.mlpackage")
     rename(tmp_path / "b.mlpackage")
