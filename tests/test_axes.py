@@ -141,6 +141,8 @@ def test_an_axis_without_a_default_is_said_once(copied):
     )
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_its_value_enters_the_stages_that_it_names_and_its_plain_value_none(copied):
     tests = str(ROOT / "tests")
     (plain, rows), refused = json.loads(copied("-c", PLAN, tests, "tiling=none,rows").stdout)

@@ -49,6 +49,7 @@ def busy_gate(monkeypatch) -> list[float]:
     return looks
 
 
+@pytest.mark.slow
 def test_beside_a_busy_loop_every_cell_is_ok_and_nothing_waits(out, busy_gate, capsys):
     loop = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
@@ -76,6 +77,7 @@ def test_options_of_a_check_that_are_given_are_kept(out):
     assert {name: default for name, (default, _) in timing._OF_A_CHECK.items()}.items() <= shipped.items()
 
 
+@pytest.mark.slow
 def test_repeats_bring_the_gate_back_and_a_time_that_answers_nothing_is_no_doubt(out, busy_gate):
     code, (record,) = run(out, "latency.repeats=2", "latency.samples=5")
     assert len(busy_gate) == 2 and [one.gate.in_vain for one in record.timings] == [[BUSY]] * 2

@@ -288,6 +288,7 @@ def house(tmp_path) -> House:
     return House(tmp_path)
 
 
+@pytest.mark.slow
 def test_one_more_executor_is_one_module(house):
     house.write("ane_sweep/runner/executors/decline.py", EXECUTOR)
     assert house.written == 1
@@ -396,6 +397,7 @@ def test_one_more_family_is_one_module_and_one_yaml(house):
     assert "1 conversions" in house.run("plan", "model=nine", "weights=random", "variant=split_einsum")
 
 
+@pytest.mark.slow
 def test_one_more_rewrite_is_one_module(house):
     """It brings its axis, default and refusals, and is applied to the module or to the conversion."""
     house.write("ane_sweep/worker/rewrites/mirror.py", REWRITE)

@@ -146,6 +146,7 @@ def test_an_lstm_stack_is_cut_and_keeps_its_outputs(swept, runtime):
         assert set(record.realised["outputs"]) == {"output_0", "output_1"}
 
 
+@pytest.mark.slow
 def test_a_gate_looks_at_the_worst_of_two_outputs(swept):
     _, (record,) = swept("model.path=nets.py:Two", "model.inputs={x: [1,64]}", "precision.min_psnr_db=40")
     outputs = {name: found["psnr_db"] for name, found in record.realised["outputs"].items()}

@@ -33,6 +33,7 @@ def pool_file(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_a_finished_pool_is_analysed_without_taking_anything(pool_file, monkeypatch):
     monkeypatch.setattr(_pool, "ane_sweep", lambda *_: pytest.fail("nothing is missing"))
     monkeypatch.setattr(alarms, "DRAWS", 100)

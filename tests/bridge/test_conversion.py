@@ -57,6 +57,7 @@ assert len(done) == 4 * len(jobs)
 """
 
 
+@pytest.mark.slow
 def test_threads_that_convert_first_at_the_same_time_end_no_process():
     ends = []
     for begin in range(0, PROCESSES, AT_ONCE):

@@ -52,6 +52,7 @@ def copied(tmp_path_factory):
     return run
 
 
+@pytest.mark.slow
 def test_one_more_kind_is_a_row_a_family_and_an_option(copied):
     asked = (
         "-m",
@@ -69,6 +70,7 @@ def test_one_more_kind_is_a_row_a_family_and_an_option(copied):
     assert done.returncode in RAN and "2 cells" in done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_its_refusals_follow(copied):
     for words, why in (
         ("cache=stateful", "tiny-graded is of task regressor, which"),

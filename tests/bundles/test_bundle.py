@@ -61,6 +61,7 @@ def test_the_same_sweep_is_the_same_bytes(exported, tmp_path):
     assert (tmp_path / "again.zip").read_bytes() == path.read_bytes()
 
 
+@pytest.mark.slow
 def test_figures_arrive_once_however_often_they_are_imported(exported, tmp_path):
     out, path = exported
     there = tmp_path / "there"
@@ -80,6 +81,7 @@ def test_an_import_into_its_own_folder_changes_nothing(exported):
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_a_later_export_of_the_sweep_replaces_and_an_earlier_one_does_not(tmp_path):
     out, there = tmp_path / "here", tmp_path / "there"
     early, late = tmp_path / "early.zip", tmp_path / "late.zip"
@@ -96,6 +98,7 @@ def test_a_later_export_of_the_sweep_replaces_and_an_earlier_one_does_not(tmp_pa
     assert (back.new, back.replaced, back.known) == (0, 0, 10) and figures(back.folder) == after
 
 
+@pytest.mark.slow
 def test_of_two_exports_that_ended_at_once_an_ok_record_is_never_replaced_by_a_failed_one(tmp_path, capsys):
     out, paths = tmp_path / "here", [tmp_path / "first.zip", tmp_path / "second.zip"]
     folder = sweep(out, count=4)
@@ -118,6 +121,7 @@ def test_of_two_exports_that_ended_at_once_an_ok_record_is_never_replaced_by_a_f
     assert kept[0] == kept[1], "the order of arrival decides nothing"
 
 
+@pytest.mark.slow
 def test_another_machines_sweep_of_the_same_stamp_gets_its_own_name(tmp_path):
     paths = []
     for name in ("one", "two"):
@@ -131,6 +135,7 @@ def test_another_machines_sweep_of_the_same_stamp_gets_its_own_name(tmp_path):
         assert {record.sweep for record in read_records(folder)} == {folder.name}, "a tracker would mix them"
 
 
+@pytest.mark.slow
 def test_an_exported_import_is_still_the_same_sweep(exported, tmp_path):
     _, path = exported
     there, third = tmp_path / "there", tmp_path / "third"

@@ -152,6 +152,7 @@ def test_a_damaged_file_is_said_with_its_line(somewhere):
         calibrated.rows()
 
 
+@pytest.mark.slow
 def test_off_a_mac_it_says_what_it_would_measure_and_measures_nothing(capsys, tmp_path):
     assert main(["calibrate"]) == 0
     said = capsys.readouterr().out
@@ -174,6 +175,7 @@ def test_figures_of_a_run_that_somebody_sent_in_are_shown(tmp_path, capsys):
     assert run.read_run(tmp_path, "last").rows[0].chip == "m3"
 
 
+@pytest.mark.slow
 def test_what_a_mac_measured_is_kept_for_its_chip_and_bundled_for_others(tmp_path, monkeypatch, capsys):
     """The sweep itself is constructed: a stand-in's M3, whose records are those of `taken`."""
     script = tmp_path / "script.json"

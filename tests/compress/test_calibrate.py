@@ -103,6 +103,7 @@ def plain(path, feeds, valid, values, folder):
     return found
 
 
+@pytest.mark.slow
 def test_costs_and_curve_are_those_of_whole_predictions_to_the_last_bit(program, reference, tmp_path):
     from ane_sweep.stats.psnr import recorded_db
     from ane_sweep.worker.compress import passes, sensitivity, settings

@@ -29,6 +29,7 @@ def test_no_other_split_is_better(values, bits):
     assert error(numbers, *kmeans(numbers, bits)) * len(numbers) == pytest.approx(best, rel=1e-5, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [4, 6, 8])
 def test_merging_before_the_exact_solution_costs_next_to_nothing(bits):
     numbers = RNG.standard_t(3, 50_000).astype(np.float16)

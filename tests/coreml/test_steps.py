@@ -23,6 +23,7 @@ def ps(aned_mib, compiler_mib, **more):
     return {"on": "command", "argv": ["/bin/ps"], "stdout": said, **more}
 
 
+@pytest.mark.slow
 def test_the_ladder_cold_then_cached(inputs, scripted, tmp_path):
     scripted(
         ps(20, 900, from_call=3),
@@ -122,6 +123,7 @@ def test_memory_that_apples_compiler_takes_counts(inputs, scripted, tmp_path, mo
     assert str(death.value).endswith(" GiB, and 10.9 GiB more in Apple's compiler service) and was ended")
 
 
+@pytest.mark.slow
 def test_what_a_step_raises_is_said_once(inputs, scripted, tmp_path):
     scripted({"on": "load", "fail": "Error creating the ML Program model."})
     with pytest.raises(

@@ -33,6 +33,7 @@ print("fine")
 """
 
 
+@pytest.mark.slow
 def test_install_before_coremltools_is_imported_and_uninstall():
     done = subprocess.run([sys.executable, "-c", BEFORE], capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "fine", done.stderr[-3000:]

@@ -211,6 +211,7 @@ def chain_of(path, ops, channels, weights_every=1):
     return writer.runs(value).save(path)
 
 
+@pytest.mark.slow
 def test_a_program_of_many_ops_takes_no_quadratic_time(tmp_path):
     """Four times the ops take about four times as long; squared it would be 16 times."""
     taken = []
@@ -230,6 +231,7 @@ def test_a_place_that_fails_in_a_rewrite_that_goes_with_another_is_left_out(mode
     assert {change.rewrite for change in trials[1].changes} == {"reflect_pad"}
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_weights(tmp_path):
     """A program of 1.3 GB (sparse) is fixed within 600 MB beyond the imports; no weight is read."""
     code = (

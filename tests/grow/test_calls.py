@@ -38,6 +38,7 @@ def test_the_blocks_of_a_strangers_net_repeat(name):
     assert one.period == {"turns": 2, "windowed": 2}.get(name, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in strangers.LIES if name not in BY_WEIGHTS])
 def test_blocks_that_only_look_alike_are_told_apart(name):
     with pytest.raises(Unlike):

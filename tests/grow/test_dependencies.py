@@ -70,6 +70,7 @@ def convert_all(numbers: Iterable[int], tmp_path, monkeypatch) -> Counter:
     return seen
 
 
+@pytest.mark.slow
 def test_nets_of_dependent_constants_are_the_same_bytes(tmp_path, monkeypatch):
     first = {}
     for number in range(1, 1000):

@@ -3,8 +3,12 @@
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import sys
+
+import pytest
 from ane_sweep.mil import proto
 assert not [name for name in sys.modules if name.split(".")[0] == "coremltools"], "a bare coremltools was left behind"
 message = proto.Model_pb2.Model(specificationVersion=9)
@@ -27,6 +31,7 @@ def test_coremltools_is_not_imported():
     assert "done" in run(SCRIPT.format(real=False))
 
 
+@pytest.mark.slow
 def test_the_real_coremltools_can_be_imported_afterwards():
     assert "done" in run(SCRIPT.format(real=True))
 

@@ -253,6 +253,7 @@ def test_nets_of_phones_have_the_weights_and_products_that_their_papers_say(net)
 CONVOLUTIONAL = ("MobileOne README", "RepViT README", "FastViT README and model cards", "EfficientFormer README")
 
 
+@pytest.mark.slow
 def test_convolutional_nets_on_an_a14_are_estimated_without_a_bias_that_grows_with_size():
     """They were 1.2 to 1.9 times too high, rising with size: weights are read while products run. Each table by terms that it
     had no part in."""

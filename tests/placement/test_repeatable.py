@@ -97,6 +97,7 @@ def check(count: int, processes: int, tmp_path: Path) -> None:
         assert other.splitlines() == first.splitlines()
 
 
+@pytest.mark.slow
 def test_fresh_processes_say_the_same_of_some_packages(tmp_path):
     check(6, 5, tmp_path)
 

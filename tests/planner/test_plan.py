@@ -258,6 +258,7 @@ def test_targets_are_those_that_coremltools_knows():
     assert tuple(name for name in names if name not in ("iOS13", "iOS14")) == TARGETS
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(st.permutations(["variant=original,split_einsum", "chunks=1,2,3", "precision=fp16,fp32", "seq_len=16,32"]))
 def test_the_order_of_the_axes_changes_the_order_of_the_cells_only(axes):

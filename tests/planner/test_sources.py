@@ -15,6 +15,7 @@ def chain(folder, count):
     return folder / "part0.py"
 
 
+@pytest.mark.slow
 def test_a_long_chain_of_imports_is_followed_to_its_end(tmp_path):
     found = sources.of_file(chain(tmp_path, 1200), [tmp_path])
     assert len(found.files) == 1200

@@ -64,6 +64,7 @@ def test_the_time_of_a_check_is_in_no_plot_and_no_section():
     assert "says nothing about the Neural Engine" not in html and "latency ms" not in html
 
 
+@pytest.mark.slow
 def test_times_of_this_host_stand_last_where_they_were_asked_for_and_first_where_the_runtime_was_named():
     found = titles(off_a_mac(12, **ASKED))
     assert found.index("Times on this host") > found.index("Estimated latency") and "Inside a cell" not in found
@@ -73,6 +74,7 @@ def test_times_of_this_host_stand_last_where_they_were_asked_for_and_first_where
     assert "latency ms (measured)" in plots(document.sections(document.Sweep(named))[0])[0]
 
 
+@pytest.mark.slow
 def test_plots_and_limits_name_the_headline():
     sweep = document.Sweep(off_a_mac())
     shown, by_axis = (s for s in document.sections(sweep) if s.title in ("Which cell to ship", "Latency by axis"))

@@ -1,6 +1,7 @@
 """The report by machine: what each of a fleet is and did, where more than one took part."""
 
 import constructed
+import pytest
 
 from ane_sweep.bridge.figures import Timing
 from ane_sweep.report import document, machines, page
@@ -34,6 +35,7 @@ def test_one_machine_and_a_sweep_without_a_fleet_have_no_such_section():
         assert machines.section(records(), info) is None and machines.lines(records(), info) == []
 
 
+@pytest.mark.slow
 def test_the_report_has_it_in_both_of_its_forms():
     sweep = document.Sweep(records(), {"machines": DID})
     assert "## Machines" in page.as_markdown(sweep) and "| server | EPYC |" in page.as_markdown(sweep)

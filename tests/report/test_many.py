@@ -18,6 +18,7 @@ def some(monkeypatch):
     return document.Sweep(records)
 
 
+@pytest.mark.slow
 def test_a_page_has_so_many_rows_and_points_and_no_more_and_says_so(some):
     html = page.as_html(some)
     assert html.count("<tr data-cell=") >= 40 and len(some.shown.records) == 40

@@ -607,6 +607,7 @@ def out(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_files_are_written_where_asked(out, capsys):
     html, markdown = out / "a.html", out / "a.md"
     assert main(["report", f"out={out}", "--html", str(html), "--markdown", str(markdown)]) == 0

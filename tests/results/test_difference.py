@@ -40,6 +40,7 @@ def test_drift_that_hits_both_alike_cancels_only_in_pairs():
     assert compare_rounds(a, b, paired=True).verdict == "slower"
 
 
+@pytest.mark.slow
 def test_three_processes_a_side_raise_no_more_false_alarms_and_find_half_as_much_again():
     """The default. Log-normal processes of 3.5 % scatter; in rounds of one sweep the machine shifts both alike by 5 %."""
     drawn = random.Random(1)

@@ -49,6 +49,8 @@ def test_every_row_says_where_it_is_from():
         assert row["chip"] == "" or row["chip"] in chips.table() or row["chip"] == "m6", row["chip"]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_every_matched_row_is_a_cell_of_its_preset(requests):
     for row in published.rows():
         if not row.request:

@@ -115,6 +115,7 @@ def test_a_range_is_tried_whole_and_nothing_twice(played):
     assert sorted(bits(records)) == [3, 4, 5, 6] and len(timed) == len(set(timed)) == 4
 
 
+@pytest.mark.slow
 def test_free_bits_by_pattern_beside_a_list(played):
     found, records, _ = played(
         "-m", "precision=p8,p4", "precision.overrides.*h_0*=range(2,5)", "precision.overrides.*h_1*=2,4",
@@ -134,6 +135,7 @@ def test_a_pattern_that_matches_no_weight_is_told_once_and_leaves_its_cells_in_d
     assert "*nowhere* matches no weight" in answer.answer_text(found, records, explain=False)
 
 
+@pytest.mark.slow
 def test_several_objectives_are_asked_of_nsga_and_give_a_front(played):
     found, records, _ = played(*BUDGET, "minimise=latency_ms", "maximise=psnr_db", "psnr_db<=70", "search.trials=30")
     front = answer.choose_winners(found.goal, records)
@@ -160,6 +162,7 @@ def lines(folder):
     return [json.loads(line) for line in (folder / STUDY).read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_the_same_search_twice_in_a_row_is_two_runs(played):
     first, _, _ = played(*BUDGET, "search.trials=2")
     second, _, _ = played(*BUDGET, "search.trials=2")
@@ -210,6 +213,7 @@ def test_refused_cells_are_told_and_cost_no_trial(played):
     assert len(timed) == 1 and len(records) == 3
 
 
+@pytest.mark.slow
 def test_explain_says_of_each_stretch_of_a_free_value_what_it_bought(played):
     found, records, _ = played(*BUDGET, "psnr_db>=40", "search.trials=25")
     said = answer.answer_text(found, records, explain=True)

@@ -289,6 +289,7 @@ def test_the_least_latency_asked_for_by_its_word_stays_what_is_searched(played):
     assert named(found, records) == [] and str(found.goal) == "smallest estimated_ms.m4"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "figure", ["measured.latency_median_ms", "load_ms", "measured.energy_ane_mj", "peak_memory_mb"]
 )

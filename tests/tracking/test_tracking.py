@@ -723,6 +723,7 @@ def test_two_files_import_mlflow_and_only_when_logging():
     assert sorted(users) == ["tracking/store.py", "tracking/writers.py"]
 
 
+@pytest.mark.slow
 def test_two_first_sweeps_at_once_are_logged_quietly_into_one_database(tmp_path):
     folders = [sweep_folder(tmp_path, "first"), sweep_folder(tmp_path, "second")]
     code = (

@@ -179,6 +179,7 @@ def test_devices(capsys):
         devices(["m4"])
 
 
+@pytest.mark.slow
 def test_16500_ops_in_a_process_of_its_own(tmp_path):
     """`python -m tests.bench lint` times it."""
     path = bench.build(tmp_path)
