@@ -25,10 +25,10 @@ LIMITS = {
     "files over 350 lines": 1,
     "functions over 60 lines": 0,
     "option files in conf": 84,
-    "lines of an option file": 78,
+    "lines of an option file": 82,
     "lines of the package": 73_500,
     "topics": 22,
-    "words of the topics": 16_000,
+    "words of the topics": 16_400,
 }
 # A docstring's first sentence has a subject and a verb; one that begins with these has not.
 RELATIVE = re.compile(

@@ -75,7 +75,7 @@ class CoreMLParams(HostParams, frozen=True, kw_only=True):
     chip: str = ""
 
 
-class Hints(Params, frozen=True):
+class LoadHints(Params, frozen=True):
     """Core ML's load hints, among the options of a task; the axes of these names explain them."""
 
     reshape_frequency: str = "frequent"

@@ -1,5 +1,5 @@
-"""Axes of how a program is run: the reference runtime's arithmetic (mil/effects.py), copies that are timed together, and the
-hints that Core ML gets when it loads a program.
+"""Axes of how a program is run: the reference runtime's arithmetic (mil/effects.py), copies that are timed together, and load
+hints for Core ML.
 """
 
 from dataclasses import dataclass
@@ -111,12 +111,12 @@ class Copies:
 
 @dataclass(frozen=True, kw_only=True)
 class Hints:
-    """The load hints of MLOptimizationHints (macOS 15, iOS 18). Plans are made without them: coremltools 9.0 hands
-    MLComputePlan none.
+    """The load hints of MLOptimizationHints (macOS 15, iOS 18). They affect no plan: MLComputePlan of coremltools 9.0
+    takes none.
     """
 
     reshape_frequency: str = axis(
-        "what Core ML is told of how often the shapes of the inputs change",
+        "a load hint: how often the shapes of the inputs change",
         choices=("frequent", "infrequent"),
         plain="frequent",
         enters=(RUNS, "load"),
@@ -124,7 +124,7 @@ class Hints:
         late=True,
     )
     specialization: str = axis(
-        "what Core ML is told to aim at when it specialises a program for the device; fast_prediction takes longer to load",
+        "a load hint: what Core ML specialises the program for; fast_prediction takes longer to load",
         choices=("default", "fast_prediction"),
         plain="default",
         enters=(RUNS, "load"),
@@ -132,9 +132,5 @@ class Hints:
         late=True,
     )
     low_precision_accumulation: bool = axis(
-        "whether Core ML may accumulate in fp16 on the GPU",
-        plain=False,
-        enters=(RUNS, "load"),
-        honoured="hints",
-        late=True,
+        "a load hint: the GPU may accumulate in fp16", plain=False, enters=(RUNS, "load"), honoured="hints", late=True
     )

@@ -10,7 +10,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from ane_sweep.worker.params import Hints
+from ane_sweep.worker.params import LoadHints
 
 OPTIONAL = ("torch", "torchvision", "transformers", "sklearn", "xgboost", "libsvm", "tensorflow")
 
@@ -29,7 +29,7 @@ def import_coremltools() -> ModuleType:
     return sys.modules["coremltools"]
 
 
-def build_hints(wanted: Hints | None) -> dict[str, object] | None:
+def build_hints(wanted: LoadHints | None) -> dict[str, object] | None:
     """Return coremltools' `optimization_hints`; None if all hints have their defaults."""
     if wanted is None:
         return None

@@ -12,7 +12,7 @@ from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import PackageError, StageError, Unavailable
 from ane_sweep.machine import apple
 from ane_sweep.mil import package
-from ane_sweep.worker.params import CoreMLParams, Hints
+from ane_sweep.worker.params import CoreMLParams, LoadHints
 from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS, Chain, to_bindable, to_picture
 from ane_sweep.worker.runtimes._coremltools import build_hints, import_coremltools
 from ane_sweep.worker.runtimes._remote import RemoteRuntime
@@ -33,7 +33,7 @@ def available() -> str | None:
 class FunctionParams(CoreMLParams, frozen=True):
     """Parameters of this runtime: those of Core ML, its load hints, and the function for a program with several."""
 
-    options: Hints = Hints()
+    options: LoadHints = LoadHints()
     function: str | None = None
 
 
@@ -42,7 +42,7 @@ class CoreMLRuntime(Runtime):
 
     programs  packages, in order; compiled: the .mlmodelc of each, or None to let Core ML compile the packages itself
     function  the function of multifunction programs; None: the default one
-    hints     what Core ML is told when it loads them
+    hints     load hints
 
     `realised["compute_units"]` are the units that Core ML was allowed to use; stages place and evidence report the
     units used. `load_ms` and `load_native_ms` hold an entry per program; `last_native_ms` is Core ML's own time of the
@@ -57,7 +57,7 @@ class CoreMLRuntime(Runtime):
         compiled: list[Path] | None,
         units: str,
         function: str | None = None,
-        hints: Hints | None = None,
+        hints: LoadHints | None = None,
     ):
         ct = import_coremltools()
         self._chain = Chain(programs, units, function)
