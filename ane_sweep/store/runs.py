@@ -29,6 +29,10 @@ from ane_sweep.store import files, locks
 SCHEMA = 1
 LOCK = "lock"
 STUDY = "study.journal"  # what a search asked for
+_LEFT_OUT = (
+    "its run is left out; its figures are in records.jsonl there, the sweep's command makes a new run from the cache, and "
+    "without the folder this line is gone"
+)
 STALE_HOURS = 12  # a nightly does not go on with what was interrupted longer ago
 
 
@@ -177,8 +181,9 @@ def list_runs(out: Path) -> list[Run]:
         path = folder / "run.json"
         info = disk.read_json(path) or {}
         if isinstance(info.get("schema"), int) and info["schema"] != SCHEMA:
-            continue  # another version's: none of ours
-        if kept.read(path, Info, "its run is left out") is not None:
+            kept.tell(f"{path} is of another version (schema {info['schema']}, here {SCHEMA}): its run is left out")
+            continue
+        if kept.read(path, Info, _LEFT_OUT) is not None:
             found.append(Run(folder, info))
     return sorted(found, key=lambda run: run.order, reverse=True)
 
