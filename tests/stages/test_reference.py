@@ -17,6 +17,7 @@ from ane_sweep.planner import options
 from ane_sweep.worker import models
 from ane_sweep.worker.feeds import tokens
 from ane_sweep.worker.models import weights
+from ane_sweep.worker.models._ports import Port, Ports
 from ane_sweep.worker.stages import reference
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
@@ -150,3 +151,15 @@ def test_trained_minilm_finds_each_sentences_partner(tmp_path):
     hidden, valid = arrays(tmp_path / "outputs.npz")["last_hidden_state"], arrays(tmp_path / "inputs.npz")["valid"]
     nearest = agreement.nearest_other(np.stack([agreement.mean_pool(h[0], v) for h, v in zip(hidden, valid)]))
     assert nearest.tolist() == [i ^ 1 for i in range(16)]
+
+
+@pytest.mark.parametrize(
+    ("results", "got"), [(np.zeros(1), "a ndarray"), ((np.zeros(1), np.zeros(1)), "2 outputs"), ((), "0 outputs")]
+)
+def test_a_family_that_returns_no_tuple_of_its_ports_is_told_at_once(results, got):
+    ports = Ports((), (Port("logits", (1, 4), "float32"),))
+    reference.check_results((np.zeros(1),), ports, "mine")
+    with pytest.raises(
+        StageError, match=f"family mine: its forward returned {got}; expected a tuple .* its ports: logits"
+    ):
+        reference.check_results(results, ports, "mine")

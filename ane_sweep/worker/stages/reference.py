@@ -67,9 +67,24 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     rows = [tuple(torch.from_numpy(feeds[port.name][index]) for port in ports.inputs) for index in range(len(valid))]
     with StackWriter(out / "outputs.npz", len(valid)) as stack:
         for index, results in enumerate(_turns.run_in_turns(module, rows)):
-            stack.put(index, {port.name: result.numpy() for port, result in zip(ports.outputs, results)})
+            check_results(results, ports, settings.model.family)
+            stack.put(index, {port.name: result.numpy() for port, result in zip(ports.outputs, results, strict=True)})
     digest = hashlib.sha256((out / "inputs.npz").read_bytes()).hexdigest()[:16]
     return StageResult(realised={**realised, "texts_count": len(valid), "texts_digest": digest})
+
+
+def check_results(results: object, ports: Ports, family: str) -> None:
+    """Raise StageError if the module of a family returned something else than a tuple with a tensor for each port."""
+    names = ", ".join(port.name for port in ports.outputs)
+    if not isinstance(results, tuple):
+        got = f"a {type(results).__name__}"
+    elif len(results) != len(ports.outputs):
+        got = f"{len(results)} outputs"
+    else:
+        return
+    raise StageError(
+        f"family {family}: its forward returned {got}; expected a tuple of the outputs of its ports: {names}"
+    )
 
 
 def _draw_feeds(texts: Texts, ports: Ports, first: int, count: int) -> tuple[dict[str, str], Arrays, np.ndarray]:
