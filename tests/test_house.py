@@ -24,10 +24,10 @@ LIMITS = {
     "imports of our own modules inside functions": 72,
     "files over 350 lines": 1,
     "functions over 60 lines": 0,
-    "option files in conf": 84,
+    "option files in conf": 85,
     "lines of an option file": 82,
     "lines of the package": 73_500,
-    "topics": 22,
+    "topics": 23,
     "words of the topics": 16_400,
 }
 # A docstring's first sentence has a subject and a verb; one that begins with these has not.

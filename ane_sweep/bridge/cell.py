@@ -15,7 +15,9 @@ from ane_sweep.bridge.axes.scoring import Scoring
 from ane_sweep.bridge.building import Options
 from ane_sweep.bridge.key import abbreviate, format_value
 from ane_sweep.bridge.kinds import KINDS, Kind
+from ane_sweep.bridge.programs import DEFAULT, PROGRAMS
 from ane_sweep.bridge.rewrites import NO_REWRITE, OF_PROGRAMS
+from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.bridge.settings import ModelSettings, PrecisionSettings, read_model, read_precision
 
 
@@ -23,6 +25,17 @@ def _too_long(asked: Asked) -> str | None:
     if asked["seq_len"] > asked["longest"] and KINDS[asked["task"]].length != "architecture":
         return f"seq_len={asked['seq_len']} is beyond the {asked['longest']} positions of {asked['model']}"
     return None
+
+
+def _other_toolchain(asked: Asked) -> str | None:
+    traits, wanted = RUNTIMES[asked["runtime"]], asked["toolchain"]
+    made = PROGRAMS[traits.program].toolchain if traits.needs == "program" else PROGRAMS[DEFAULT].toolchain
+    if made == wanted:
+        return None
+    return (
+        f"toolchain={wanted} with runtime={asked['runtime']}, which executes nothing that it makes; use runtime=auto, or "
+        f"toolchain={made}"
+    )
 
 
 def _rewrites(name: str, value: object) -> str | None:
@@ -62,6 +75,14 @@ class Common:
         plain=NO_REWRITE,
         shapes=("rewrite",),
         honoured="precision",
+        late=True,
+    )
+    toolchain: str = axis(
+        "whose converter makes the program: Core ML's, or Core AI's (the extra coreai), whose assets runtime=coreai executes",
+        choices=tuple(sorted({kind.toolchain for kind in PROGRAMS.values()}, reverse=True)),
+        plain=PROGRAMS[DEFAULT].toolchain,
+        shapes=("convert", RUNS),
+        refuses=_other_toolchain,
         late=True,
     )
     precision: str = mapping(shapes=("convert",), honoured="precision")

@@ -19,12 +19,18 @@ class ProgramKind:
 
     title   its name in messages
     suffix  the suffix of its files: a stage writes `model<suffix>`
+    toolchain  the value of the axis `toolchain` that asks for it
     packages  its programs are packages that mil/ reads, so that they can be cut, predicted and taken from a user
+    distributions  further packages that make and run it; their versions are part of the keys
+    lacks     axes that its converter knows nothing of
     """
 
     title: str
     suffix: str
+    toolchain: str = "coreml"
     packages: bool = False
+    distributions: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
 
 
 PROGRAMS = {

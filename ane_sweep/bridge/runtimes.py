@@ -8,7 +8,7 @@ from typing import Literal
 
 from ane_sweep.bridge import declared, plugins
 from ane_sweep.bridge.declared import Declared
-from ane_sweep.bridge.programs import DEFAULT, PACKAGE
+from ane_sweep.bridge.programs import DEFAULT, PACKAGE, PROGRAMS, ProgramKind
 from ane_sweep.errors import ConfigError
 
 
@@ -107,3 +107,8 @@ def _behind(door: str) -> object:
 def traits(name: object) -> Traits:
     """Return the traits of the runtime that a record names; UNKNOWN for a runtime that this install does not have."""
     return RUNTIMES.get(str(name), UNKNOWN)
+
+
+def program_kind(name: object) -> ProgramKind:
+    """Return the kind of program that the runtime that a record names executes."""
+    return PROGRAMS[traits(name).program]

@@ -55,6 +55,7 @@ class Realised(TypedDict, total=False):
     cut, cut_behind, chunk_bytes    a sentence about an uneven cut; the ops and sizes of cuts that the user chose
     rewrites        the rewrites of the converted program that were applied and refused
     grown_blocks    number of blocks that were copied rather than converted (worker/grow/)
+    tools           distributions and versions that made a program which is no Core ML package
     latency_task, cells_sharing_timing  key of the first task that timed the cell, and how many cells have it
     unstable, psnr_warning  sentences
     verdict         agrees, disagrees or unavailable: whether Core ML ran on the requested units
@@ -77,6 +78,7 @@ class Realised(TypedDict, total=False):
     cut: str | None
     rewrites: RewritesDone | None
     grown_blocks: Count | None
+    tools: str | None
     function: str | None
     latency_task: str | None
     cells_sharing_timing: Count | None

@@ -9,6 +9,7 @@ from ane_sweep import outward
 from ane_sweep.bridge import disk
 from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.record import Record, as_typed, flat_cell, select_by, varying_axes
+from ane_sweep.bridge.runtimes import program_kind
 from ane_sweep.bridge.stages import ALL
 from ane_sweep.errors import ConfigError, StoreError
 from ane_sweep.mil import chain, package
@@ -32,7 +33,7 @@ def select_cell(records: list[Record], word: str) -> Record:
 
 
 def deliver(record: Record, store: Store, target: Path) -> list[Path]:
-    """Copy a cell's packages into a new or empty folder, all of them or none, and return them in the order they run.
+    """Copy a cell's packages, or its asset, into a new or empty folder, all or none; return them in the order they run.
 
     Raises ConfigError, StoreError.
     """
@@ -40,7 +41,9 @@ def deliver(record: Record, store: Store, target: Path) -> list[Path]:
         what = "is a link" if target.is_symlink() else "is there already and not empty"
         raise ConfigError(f"{target}: {what}; give a folder that is to be made")
     artifact = find_program(record, store)
-    names = [path.name for path in package.program_paths(artifact)]
+    kind = program_kind(record.realised.get("runtime"))
+    paths = package.program_paths(artifact) if kind.packages else sorted(artifact.glob(f"*{kind.suffix}"))
+    names = [path.name for path in paths]
     try:
         target.absolute().parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(dir=target.absolute().parent, prefix=f".{target.name}."))
@@ -49,7 +52,8 @@ def deliver(record: Record, store: Store, target: Path) -> list[Path]:
     try:
         for name in names:
             shutil.copytree(artifact / name, aside / name)
-        (aside / "README.md").write_text(_readme(record, [aside / name for name in names]), encoding="utf-8")
+        describe = _readme if kind.packages else _describe_asset
+        (aside / "README.md").write_text(describe(record, [aside / name for name in names]), encoding="utf-8")
         aside.chmod(0o755)  # mkdtemp leaves 0700
         aside.rename(target)
     except OSError as error:
@@ -78,16 +82,26 @@ def _readme(record: Record, paths: list[Path]) -> str:
     function = record.realised.get("function") or ""
     first, outputs = chain.find_inputs(specs, function), chain.find_outputs(specs, paths[0].parent, function)
     units = str(record.cell.get("compute_units", "all"))
-    asked = " ".join(f"{as_typed(axis)}={format_value(value)}" for axis, value in flat_cell(record).items()
-                     if axis in ("model", "variant", "chunks", "precision", "compute_units", "seq_len", "target"))  # fmt: skip
     programs = ", ".join(f'"{path.name}"' for path in paths)
     several = f" The {len(paths)} run in this order; each takes what those before it give, by name."
     return outward.escape_controls(
         _TEXT.format(
-            model=record.cell.get("model"), asked=asked, sweep=record.sweep, order=several if len(paths) > 1 else "", programs=programs,
+            model=record.cell.get("model"), asked=_list_axes(record), sweep=record.sweep,
+            order=several if len(paths) > 1 else "", programs=programs,
             inputs=_features(first), outputs=_features(outputs), python=units.upper(), swift=_SWIFT.get(units, "all"),
         )
     )  # fmt: skip
+
+
+def _list_axes(record: Record) -> str:
+    named = ("model", "variant", "chunks", "toolchain", "precision", "compute_units", "seq_len", "target")
+    return " ".join(f"{as_typed(axis)}={format_value(v)}" for axis, v in flat_cell(record).items() if axis in named)
+
+
+def _describe_asset(record: Record, paths: list[Path]) -> str:
+    (path,) = paths
+    made = {"model": record.cell.get("model"), "asked": _list_axes(record), "sweep": record.sweep, "path": path.name}
+    return outward.escape_controls(_ASSET_TEXT.format(**made, tools=record.realised.get("tools")))
 
 
 def _features(features: dict[str, Model_pb2.FeatureDescription]) -> str:
@@ -98,6 +112,29 @@ def _features(features: dict[str, Model_pb2.FeatureDescription]) -> str:
         lines.append(f"- `{name}`: {kind or 'a value'} {list(array.shape)}")
     return "\n".join(lines) or "- none"
 
+
+_ASSET_TEXT = """# {model}
+
+Core AI's asset of one cell of ane-sweep, sweep {sweep}: `{asked}`. Made by {tools}; a device needs OS 27 to load it.
+
+## Python
+
+```python
+import asyncio
+
+import numpy as np
+from coreai.authoring import AIModelAsset
+from coreai.runtime import NDArray
+
+
+async def predict(values):  # name of an input -> numpy array
+    async with AIModelAsset.load("{path}").executable() as model:
+        function = model.load_function("main")
+        print("takes", function.desc.input_names)
+        made = await function({{name: NDArray(np.ascontiguousarray(value)) for name, value in values.items()}})
+        return {{name: value.numpy() for name, value in made.items()}}
+```
+"""
 
 _TEXT = """# {model}
 

@@ -59,10 +59,11 @@ def digest() -> str:
 @lru_cache(maxsize=1)
 def toolchain() -> dict[str, str | None]:
     """Return the versions of torch, coremltools, transformers, numpy, ane_sweep and python, without importing any of them."""
-    return {**{name: _version(name) for name in TOOLS}, "ane_sweep": __version__, "python": platform.python_version()}
+    return {**{name: version_of(name) for name in TOOLS}, "ane_sweep": __version__, "python": platform.python_version()}
 
 
-def _version(name: str) -> str | None:
+def version_of(name: str) -> str | None:
+    """Return the version of an installed distribution, or None."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

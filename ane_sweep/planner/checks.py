@@ -17,11 +17,15 @@ from ane_sweep.planner import chunking, packages, rewriting
 
 
 def resolved_runtime(cell: Cell, place: Place | None = None) -> str:
-    """Return the cell's runtime; `auto` picks the first that can run here or at `place`: coreml, else the reference runtime."""
+    """Return the cell's runtime; `auto` picks the first of its toolchain that can run here or at `place`: coreml, else the
+    reference runtime. If none can, it is the first, whose refusal says why.
+    """
     if cell.runtime != "auto":
         return cell.runtime
-    wanted = sorted((traits.auto, name) for name, traits in RUNTIMES.items() if traits.auto)
-    return next(name for _, name in wanted if _cannot(name, place) is None)
+    known = {name: traits for name, traits in RUNTIMES.items() if traits.auto}
+    of_toolchain = [name for name, one in known.items() if programs.PROGRAMS[one.program].toolchain == cell.toolchain]
+    wanted = sorted(of_toolchain, key=lambda name: known[name].auto)
+    return next((name for name in wanted if _cannot(name, place) is None), wanted[0])
 
 
 def _cannot(runtime: str, place: Place | None) -> str | None:
@@ -105,7 +109,8 @@ def refusal(cell: Cell, source: Source, runtime: str, place: Place | None = None
         return f"{timed[0]}={cell.value(timed[0])} is a timing, and latency=off times nothing: leave one of them out"
     if reason := _cannot(runtime, place):
         there = f" on {' or '.join(place.names)}" if place else ""
-        return f"runtime={runtime} {reason}{there}; runtime=reference runs anywhere"
+        plain = programs.PROGRAMS[RUNTIMES[runtime].program].toolchain == DECLARED["toolchain"].plain
+        return f"runtime={runtime} {reason}{there}" + ("; runtime=reference runs anywhere" if plain else "")
     if reason := _refuse_kind(cell, source, runtime):
         return reason
     if "chunks" in honours and (reason := chunking.refusal(cell, source)):
@@ -130,6 +135,16 @@ def _refuse_kind(cell: Cell, source: Source, runtime: str) -> str | None:
         found = found or programs.refuse(kind, "rewrite", f"rewrite={format_value(cell.rewrite)}")
     if recipes.canonical(cell.precision_settings.weights):
         found = found or programs.refuse(kind, "compress", f"precision={cell.precision}")
+    lacking = (name for name in programs.PROGRAMS[kind].lacks if cell.value(name) != DECLARED[name].plain)
+    if (name := next(lacking, None)) is not None:
+        found = (
+            found
+            or f"{name}={cell.value(name)}: {programs.PROGRAMS[kind].title} is made without it; {name}={DECLARED[name].plain}"
+        )
+    if cell.precision_settings.fp32_ops and not programs.PROGRAMS[kind].packages:
+        found = (
+            found or f"precision={cell.precision}: fp32_ops select ops of {programs.PROGRAMS[programs.DEFAULT].title}"
+        )
     if chunking.is_cut(cell):
         found = found or programs.refuse(kind, "chunk", f"chunks={cell.chunks}")
     return found

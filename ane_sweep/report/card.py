@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass, field
 from ane_sweep.bridge.cell import DECLARED
 from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.record import Record, as_typed, flat_cell, has_random_weights
-from ane_sweep.bridge.runtimes import traits
+from ane_sweep.bridge.runtimes import program_kind, traits
 from ane_sweep.outward import escape_controls
 from ane_sweep.placement.judge import Verdict
 from ane_sweep.report.blocks import Grid, Para, markdown
 
 SCHEMA = 1
-AXES = ("model", "variant", "precision", "chunks", "compute_units", "seq_len", "target", "rewrite", "batch", "head",
+AXES = ("model", "variant", "toolchain", "precision", "chunks", "compute_units", "seq_len", "target", "rewrite", "batch", "head",
         "cache", "weights", "seed", "score", "score_rows", "runtime")  # fmt: skip
 HEADS = ["figure", "value", "unit", "kind"]
 NOTE = "Predicted and estimated, not measured; the band of the estimate is from latency_low_ms to latency_high_ms."
@@ -58,6 +58,7 @@ class Card:
     on_own_cpu: bool = False
     warnings: list[str] = field(default_factory=list)
     not_estimated: dict[str, str] = field(default_factory=dict)
+    toolchain: str = "coreml"
     schema: int = SCHEMA
 
     def to_dict(self) -> dict[str, object]:
@@ -68,9 +69,12 @@ class Card:
 def describe_cell(record: Record, command: Sequence[str], chips: Sequence[str] = ()) -> Card:
     """Return the card of one cell. `command`: the words that make this cell alone; `chips`: only these (default: all)."""
     flat = flat_cell(record)
-    made = {as_typed(axis): str(flat[axis]) for axis in AXES if flat.get(axis) is not None}
+    runs, kind = traits(record.realised.get("runtime")), program_kind(record.realised.get("runtime"))
+    idle = {name for name in AXES if (DECLARED[name].honoured or "precision") not in runs.honours}
+    named = [axis for axis in AXES if kind.packages or axis not in idle]
+    made = {as_typed(axis): str(flat[axis]) for axis in named if flat.get(axis) is not None}
     made |= {f"weights {name}": str(value) for name, value in asdict(record.weights).items() if value}
-    made |= {name: str(record.realised[name]) for name in ("runtime", "numerics") if name in record.realised}
+    made |= {name: str(record.realised[name]) for name in ("runtime", "numerics", "tools") if name in record.realised}
     made["host chip"] = str(record.host.get("chip") or record.host.get("cpu") or "not known")
     warnings = ["the weights are random: accuracy and scores mean nothing"] if has_random_weights(record) else []
     warnings += [f"{record.status.value}: {record.reason}"] if record.reason else []
@@ -90,7 +94,7 @@ def describe_cell(record: Record, command: Sequence[str], chips: Sequence[str] =
         str(record.cell["model"]), made, figures, {k: v for k, v in record.toolchain.items() if v},
         [f"ane-sweep {' '.join(command)}"], str(hub) if hub else None, warnings=warnings,
         pipeline_tag=PIPELINES.get(str(record.cell.get("task"))), dataset=score if score != "none" else None,
-        on_own_cpu=not traits(record.realised.get("runtime")).coreml, not_estimated=missing,
+        on_own_cpu=not runs.coreml, not_estimated=missing, toolchain=kind.toolchain,
     )  # fmt: skip
 
 
@@ -174,7 +178,7 @@ def _describe_front(card: Card) -> dict[str, object]:
     result = {"task": task, "dataset": {"type": card.dataset, "name": card.dataset}, "metrics": scores}
     has_index = scores and card.pipeline_tag and card.dataset
     return {
-        "library_name": "coreml", "tags": ["coreml", "apple-neural-engine", "ane-sweep"], "license": card.license,
+        "library_name": card.toolchain, "tags": [card.toolchain, "apple-neural-engine", "ane-sweep"], "license": card.license,
         "pipeline_tag": card.pipeline_tag, "base_model": card.base_model,
         "model-index": [{"name": card.name, "results": [result]}] if has_index else None,
     }  # fmt: skip

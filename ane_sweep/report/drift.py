@@ -14,6 +14,7 @@ import msgspec
 from ane_sweep import installed, outward, terminal
 from ane_sweep.bridge import conversion, disk, kept
 from ane_sweep.bridge.record import Record
+from ane_sweep.bridge.runtimes import program_kind
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Limits, TaskRequest
 from ane_sweep.errors import AneSweepError, ConfigError, StageError
@@ -82,7 +83,9 @@ def worst_cell(records: Sequence[Record]) -> int | None:
     rated = [
         (psnr, n)
         for n, record in enumerate(records)
-        if (psnr := record.value("psnr_db")) is not None and any(stage.stage in PROGRAMS for stage in record.stages)
+        if (psnr := record.value("psnr_db")) is not None
+        and program_kind(record.realised.get("runtime")).packages
+        and any(stage.stage in PROGRAMS for stage in record.stages)
     ]
     return min(rated, default=(0, None))[1]
 

@@ -52,9 +52,13 @@ class ProgramParams(Params, frozen=True, kw_only=True):
 
 
 class ConvertParams(BuildParams, frozen=True, kw_only=True):
-    """Parameters of a conversion: the model, its OS, its precision, and patterns of ops of an fp16 program that stay in fp32."""
+    """Parameters of a conversion: the model, its OS, its precision, and patterns of ops of an fp16 program that stay in fp32.
+
+    tools  versions of the distributions of a program kind that has its own
+    """
 
     program: str = DEFAULT
+    tools: dict[str, str | None] = {}
     target: str
     compute: str
     fp32_ops: list[str] = []

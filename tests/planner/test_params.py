@@ -24,7 +24,7 @@ MATRICES = (
 OPTIONS = "options"
 # Sent where this plan has no cause to: for another kind of program, by a connected phone, after `ane-sweep calibrate` of
 # this machine, where runtime=auto is not coreml, and by the runner. Never planned here: a package of the user's, a download, a scored file.
-ELSEWHERE = {"program", "identity", "chip", "measured", "gate", "check"}
+ELSEWHERE = {"program", "tools", "identity", "chip", "measured", "gate", "check"}
 NOT_PLANNED = {"adopt", "fetch", "examples", "evaluate"}
 # stage -> fields of runtimes that it never has
 RUNS_ELSEWHERE = {"evidence": {"model", "weights", "seq_len", "variant", "numerics", "effects"}}

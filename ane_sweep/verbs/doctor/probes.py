@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ane_sweep import outward
+from ane_sweep.bridge.programs import PROGRAMS
 from ane_sweep.machine import powermetrics, stand_in, syslog, thermal, tools
 from ane_sweep.store import remote
 from ane_sweep.verbs.doctor.world import World
@@ -80,6 +81,14 @@ def conversion(world: World) -> Answer:
     except (RuntimeError, KeyError) as error:
         return False, f"importing coremltools {error}", remedy
     return can, f"coremltools' weight writer is {'there' if can else 'missing: a build without native code'}", remedy
+
+
+@probe("core ai")
+def core_ai(world: World) -> Answer:
+    """Check for the extra that toolchain=coreai needs."""
+    have = {name: world.version(name) for name in PROGRAMS["coreai"].distributions}
+    evidence = ", ".join(f"{name} {version or 'missing'}" for name, version in have.items())
+    return None not in have.values(), evidence, "pip install 'ane-sweep[coreai]', for toolchain=coreai alone"
 
 
 @probe("disk", needed=True)

@@ -35,20 +35,28 @@ class OwnModule(nn.Module):
     taken    the inputs as the user described them
     example  the first inputs that it was run on; `ports` are those inputs and their outputs
     draws    True if the user's code drew random numbers for its weights
+    real     the dtype that fp32 inputs are given to the user's module in
     """
 
     ports: Ports
     example: tuple[torch.Tensor, ...]
     draws = False
+    real = torch.float32
 
     def __init__(self, inner: nn.Module, taken: tuple[shapes.Input, ...], path: str):
         super().__init__()
         self.inner, self.taken, self.path = inner, taken, path
         self.by_name = _takes_names(inner, [one.name for one in taken], path)
 
+    def half(self) -> "OwnModule":
+        """Compute in fp16, with inputs and outputs as before."""
+        self.real = torch.float16
+        return super().half()
+
     def call(self, *values: torch.Tensor) -> dict[str, torch.Tensor]:
         """Run the module and return its outputs by name, in fp32 and int32."""
         inputs = [value.to(_DTYPES[one.dtype]) for one, value in zip(self.taken, values, strict=True)]
+        inputs = [value.to(self.real) if value.dtype == torch.float32 else value for value in inputs]
         with _own.user_code(f"model.path={self.path}: its forward"), _without_fast_path():
             by_name = dict(zip([one.name for one in self.taken], inputs))
             made = self.inner(**by_name) if self.by_name else self.inner(*inputs)

@@ -64,6 +64,12 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
             Metric("package_bytes", sizer.measure_bytes(target), "bytes"),
             Metric("bits_per_weight", sizer.compute_bits_per_weight(target, int(facts["numbers"])), "bit"),
         ],
-        realised={"grown_blocks": facts.get("grown_blocks", 0)},
+        realised={"grown_blocks": facts.get("grown_blocks", 0), **_name_tools(settings)},
         facts={**facts},
+    )
+
+
+def _name_tools(settings: ConvertParams) -> dict[str, object]:
+    return (
+        {"tools": ", ".join(f"{name} {version}" for name, version in settings.tools.items())} if settings.tools else {}
     )

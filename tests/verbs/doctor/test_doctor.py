@@ -19,6 +19,7 @@ from ane_sweep.verbs.doctor import probes, world
 POWER = plistlib.dumps({"elapsed_ns": 10**8, "processor": {"cpu_energy": 30, "ane_energy": 0}}).decode()
 VERSIONS = {
     "coremltools": "9.0", "torch": "2.13.0", "transformers": "5.23", "numpy": "2.3.5", "mlflow": "3.17", "hydra-core": "1.3.8",
+    "coreai-core": "1.0.0b3", "coreai-torch": "0.4.3",
 }  # fmt: skip
 COMMANDS = {
     "xcrun --find": Answer(0, "/Applications/Xcode.app/coremlcompiler\n", ""),
@@ -106,6 +107,7 @@ FLIPS = [  # probe, what is taken away, what the line then says, what it advises
     ("architecture", {"translated": True}, "translated by Rosetta", "an arm64 Python"),
     ("packages", {"versions": {"coremltools": "8.1"}}, "coremltools 8.1", "coremltools 9.0 is what this version is checked with"),
     ("packages", {"versions": {"torch": None}}, "torch missing", "pip install"),
+    ("core ai", {"versions": {"coreai-torch": None}}, "coreai-core 1.0.0b3, coreai-torch missing", "ane-sweep[coreai]"),
     ("conversion", {"coreml": {"native": False, "storage": False}}, "a build without native code", "wheels"),
     ("conversion", {"coreml": CRASH}, "importing coremltools ended with -11", "wheels"),
     ("disk", {"free": 2e9}, "2.0 GB free at /out", "out=PATH"),

@@ -1,0 +1,71 @@
+"""The axis `toolchain`: which runtime it means, what it refuses, and which tasks it shares."""
+
+import pytest
+
+from ane_sweep.machine import coreai
+from ane_sweep.planner import checks, config
+
+from .test_plan import planned
+
+TINY = ("model=tiny-gpt2", "weights=random")
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch):
+    monkeypatch.setattr(coreai, "find_missing", lambda: None)
+
+
+def only(*words):
+    made = planned(*TINY, "toolchain=coreai", *words)
+    return next(iter(made.refused.values()), None)
+
+
+def test_auto_is_the_runtime_of_the_toolchain():
+    (ours,), (theirs,) = (config.load([*TINY, f"toolchain={name}"]).cells for name in ("coreml", "coreai"))
+    assert checks.resolved_runtime(theirs) == "coreai" != checks.resolved_runtime(ours)
+
+
+def test_its_tasks_are_those_that_an_asset_has():
+    made = planned("-m", *TINY, "toolchain=coreml,coreai")
+    assert not made.refused
+    ours, theirs = ([made.tasks[key] for key in keys] for keys in made.chains.values())
+    assert [task.stage for task in theirs] == ["reference", "convert", "score", "latency"]
+    shared = {task.key for task in ours} & {task.key for task in theirs}
+    assert {task.stage for task in theirs if task.key in shared} == {"reference"}
+    convert = next(task for task in theirs if task.stage == "convert")
+    assert convert.params["program"] == "coreai" and set(convert.params["tools"]) == {"coreai-core", "coreai-torch"}
+    assert "toolchain=coreai" in convert.label
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["runtime=reference"], "toolchain=coreai with runtime=reference, which executes nothing that it makes; use runtime=auto, or"),
+        (["runtime=torch_eager"], "which executes nothing that it makes"),
+        (["chunks=2"], "chunks=2: Core AI's asset has no stage chunk"),
+        (["precision=p4"], "precision=p4: Core AI's asset has no stage compress"),
+        (["rewrite=ane"], "rewrite=ane: Core AI's asset has no stage rewrite"),
+        (["cache=stateful"], "cache=stateful: Core AI's asset is made without it; cache=none"),
+        (["inputs=fp16"], "inputs=fp16: Core AI's asset is made without it; inputs=int32"),
+        (["norm=fp32"], "norm=fp32: Core AI's asset is made without it; norm=fp16"),
+    ],
+)  # fmt: skip
+def test_what_has_no_meaning_is_refused_with_the_reason(words, said):
+    assert said in (only(*words) or "")
+
+
+def test_the_runtime_alone_does_not_choose_the_toolchain():
+    made = planned(*TINY, "runtime=coreai")
+    assert "toolchain=coreml with runtime=coreai" in next(iter(made.refused.values()))
+
+
+def test_without_the_packages_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(
+        coreai, "find_missing", lambda: "needs coreai, which this install leaves out: pip install 'ane-sweep[coreai]'"
+    )
+    assert only() == "runtime=coreai needs coreai, which this install leaves out: pip install 'ane-sweep[coreai]'"
+
+
+def test_units_are_not_applicable_and_shares_its_work():
+    made = planned("-m", *TINY, "toolchain=coreai", "compute_units=all,cpu_only")
+    assert any("compute_units not applicable: runtime=coreai" in note for note in made.notes)
