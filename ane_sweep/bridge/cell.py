@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -27,6 +28,14 @@ def _too_long(asked: Asked) -> str | None:
     return None
 
 
+def _old_converter(name: str, value: object) -> str | None:
+    known = f"{name}={INSTALLED}, or a version from {LEAST_CONVERTER} on, as 8.3.0"
+    if value == INSTALLED or re.fullmatch(r"([89]|[1-9]\d+)(\.\d+)+((a|b|rc)\d+)?", str(value)):
+        return None
+    is_old = re.match(r"[0-7](\.|$)", str(value))
+    return f"{name}={value}: expected {known}" + ("; older ones need another protobuf" if is_old else "")
+
+
 def _other_toolchain(asked: Asked) -> str | None:
     traits, wanted = RUNTIMES[asked["runtime"]], asked["toolchain"]
     made = PROGRAMS[traits.program].toolchain if traits.needs == "program" else PROGRAMS[DEFAULT].toolchain
@@ -42,6 +51,9 @@ def _rewrites(name: str, value: object) -> str | None:
     if isinstance(value, list) and (not value or NO_REWRITE in value):
         return f"{name}={abbreviate(value)}: expected names of rewrites; {name}={NO_REWRITE} applies none"
     return None
+
+
+INSTALLED, LEAST_CONVERTER = "installed", "8.0"  # values of the axis `converter`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +86,16 @@ class Common:
         check=_rewrites,
         plain=NO_REWRITE,
         shapes=("rewrite",),
+        honoured="precision",
+        late=True,
+    )
+    converter: str | float = axis(
+        "which coremltools converts: the installed one, or a version as 8.3.0, which is installed aside (8.0 and newer)",
+        check=_old_converter,
+        most=100,
+        why="coremltools has no such version",
+        plain=INSTALLED,
+        shapes=("install", "convert"),
         honoured="precision",
         late=True,
     )

@@ -16,12 +16,11 @@ NUMPY = {"bool": np.dtype(np.bool_)}
 NUMPY |= {f"fp{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)}
 NUMPY |= {name: np.dtype(name) for bits in (8, 16, 32, 64) for name in (f"int{bits}", f"uint{bits}")}
 _ARRAY = FeatureTypes_pb2.ArrayFeatureType
-FEATURES = {
-    "fp16": _ARRAY.FLOAT16,
-    "fp32": _ARRAY.FLOAT32,
-    "int32": _ARRAY.INT32,
-    "int8": _ARRAY.INT8,
-}  # of Core ML's arrays
+FEATURES = {  # of Core ML's arrays; coremltools before 9.0, which may be the converter's, has no int8
+    mine: getattr(_ARRAY, theirs)
+    for mine, theirs in (("fp16", "FLOAT16"), ("fp32", "FLOAT32"), ("int32", "INT32"), ("int8", "INT8"))
+    if hasattr(_ARRAY, theirs)
+}
 MOST_AXES = 64  # a tensor of more is damage, and its sizes are not looked at
 
 

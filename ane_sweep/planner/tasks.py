@@ -23,7 +23,7 @@ from ane_sweep.bridge.runtimes import RUNTIMES, collect_host_facts
 from ane_sweep.bridge.stages import STAGES, limit
 from ane_sweep.bridge.task import CHEAP_S, Task
 from ane_sweep.machine import apple, calibrated, host, usb
-from ane_sweep.planner import checks, chunking, estimates, packages, rewriting, scoring, timing, versions
+from ane_sweep.planner import checks, chunking, converters, estimates, packages, rewriting, scoring, timing, versions
 from ane_sweep.store import files
 
 Params = dict[str, object]  # what enters a task's key
@@ -208,7 +208,9 @@ def _add_program(chain: Chain, built: Params, fetched: Task | None, reference: T
     else:
         wide = {"fp32_ops": precision.fp32_ops} if precision.fp32_ops else {}
         params = {**built, "variant": _variant(cell), "target": cell.ios_target, "compute": precision.compute, **wide}
-        program = chain.add("convert", params, {"checkpoint": fetched})
+        other = converters.describe_install(cell)
+        installed = {"converter": chain.add("install", other, {})} if other else {}
+        program = chain.add("convert", params, {"checkpoint": fetched, **installed})
     if names := rewriting.choose(cell):
         judged: Params = {"rewrites": names, "chip": next(iter(chain.shared.chips), "m4")}
         program = chain.add("rewrite", judged, {"program": program}, code=rewriting.modules(names))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ane_sweep import native_errors
+from ane_sweep.bridge import protocol
 from ane_sweep.bridge.plan import DONE, Outcome, Plan
 from ane_sweep.bridge.protocol import STDERR
 from ane_sweep.bridge.record import StageStatus
@@ -229,6 +230,8 @@ class TaskRunner:
             threads=None if heavy else self.threads,
         )
         env = {} if STAGES[task.stage].network else {"HF_HUB_OFFLINE": "1"}
+        if (converter := request.inputs.get("converter")) is not None:
+            env |= {"PYTHONPATH": protocol.python_path(converter / protocol.SITE), "ANE_SWEEP_GROW": "0"}
         with self._machine_lock(task.alone):
             if task.round:
                 request = replace(request, params={**task.params, "gate": vars(self.gate.wait(self.stop))})

@@ -3,12 +3,13 @@
 params  model, weights, variant, seq_len, target ("iOS15" ... or a macOS name), compute ("fp16" | "fp32"),
         fp32_ops (absent if empty): patterns of the ops of an fp16 program that stay in fp32,
         options {those of bridge/building.py that differ from their default}
-inputs  checkpoint (absent for random weights)
+inputs  checkpoint (absent for random weights); converter, another version of coremltools, which this process imports
 leaves  model.mlpackage (or of the kind's suffix); the same parameters give the same bytes. With a cache its functions are prefill and
         decode (models/_cache.py)
 """
 
 import time
+from importlib import metadata
 from pathlib import Path
 
 from ane_sweep.bridge import building
@@ -64,12 +65,12 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
             Metric("package_bytes", sizer.measure_bytes(target), "bytes"),
             Metric("bits_per_weight", sizer.compute_bits_per_weight(target, int(facts["numbers"])), "bit"),
         ],
-        realised={"grown_blocks": facts.get("grown_blocks", 0), **_name_tools(settings)},
+        realised={"grown_blocks": facts.get("grown_blocks", 0), **_name_tools(settings, "converter" in inputs)},
         facts={**facts},
     )
 
 
-def _name_tools(settings: ConvertParams) -> dict[str, object]:
-    return (
-        {"tools": ", ".join(f"{name} {version}" for name, version in settings.tools.items())} if settings.tools else {}
-    )
+def _name_tools(settings: ConvertParams, is_other: bool) -> dict[str, object]:
+    """Return what made the program, unless it is the installed coremltools, which every record names."""
+    tools = settings.tools or ({"coremltools": metadata.version("coremltools")} if is_other else {})
+    return {"tools": ", ".join(f"{name} {version}" for name, version in tools.items())} if tools else {}
