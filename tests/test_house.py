@@ -25,7 +25,7 @@ LIMITS = {
     "files over 350 lines": 1,
     "functions over 60 lines": 0,
     "option files in conf": 85,
-    "lines of an option file": 83,
+    "lines of an option file": 84,
     "lines of the package": 73_500,
     "topics": 23,
     "words of the topics": 16_400,

@@ -230,6 +230,27 @@ class Options(RewriteAxes, _Interface):
         only=(*MODELS["blocks"], _came_with("iOS16", "fp16 inputs")),
         refuses=_ids_beyond_fp16,
     )
+    output_type: str = axis(
+        "dtype of the program's float outputs; auto: fp16 of an fp16 program from iOS16 on, else fp32",
+        choices=("auto", "fp16", "fp32"),
+        plain="auto",
+        enters=("convert",),
+        honoured="precision",
+        only=(
+            Only(
+                "cache",
+                ("none",),
+                "output_type={value} with cache={cache}: a cache has the dtype of its outputs; use output_type=auto",
+            ),
+            Only(
+                "ios_target",
+                since("iOS16"),
+                "output_type=fp16 needs target=iOS16 or newer, not {ios_target}",
+                when=("fp16",),
+            ),
+        ),
+        late=True,
+    )
 
     def padded(self, seq_len: int) -> int:
         """Return the length of the sequence inside the program."""

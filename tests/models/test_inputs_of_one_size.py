@@ -159,7 +159,7 @@ def test_seq_len_is_said_to_mean_nothing_and_costs_nothing(name, tmp_path):
 def test_every_option_is_planned_or_refused_in_one_true_sentence(name, axis, tmp_path):
     value = {"head": "last", "mask": "causal_input", "embeddings": "out", "lm_head_splits": 2, "norm": "fp32",
              "pad_last_axis": 64, "cache": "stateful", "inputs": "fp16", "batch": 2, "mask_dtype": "fp32",
-             "classes": "labels", "index_guards": "negative"}[axis]  # fmt: skip
+             "classes": "labels", "index_guards": "negative", "output_type": "fp32"}[axis]  # fmt: skip
     request = config.load([f"model={name}", "weights=random", "variant=split_einsum", f"{axis}={value}"])
     with open_store(tmp_path) as store:
         plan = plan_for(request, store, tmp_path)
@@ -171,7 +171,7 @@ def test_every_option_is_planned_or_refused_in_one_true_sentence(name, axis, tmp
         axis,
         f"{axis}={value} is built for models that take seq_len tokens; {name} is of task {task}, whose input has one size; leave it out",
     )
-    assert list(plan.refused.values()) == ([] if axis in ("norm", "inputs") else [said])
+    assert list(plan.refused.values()) == ([] if axis in ("norm", "inputs", "output_type") else [said])
 
 
 def test_parts_of_a_program_that_are_not_there_are_no_chunks_of_their_own(tmp_path):

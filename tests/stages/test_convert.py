@@ -256,6 +256,16 @@ def test_ios15_keeps_fp32_features(tmp_path):
     assert kinds == {131104, 65568}  # INT32, FLOAT32
 
 
+@pytest.mark.parametrize(
+    ("compute", "target", "output_type", "kind"),
+    [("fp16", "iOS17", "auto", 65552), ("fp16", "iOS17", "fp32", 65568), ("fp32", "iOS17", "fp16", 65552)],
+)
+def test_outputs_have_the_dtype_that_was_asked_for(tmp_path, compute, target, output_type, kind):
+    options = {"output_type": output_type} if output_type != "auto" else {}
+    convert.run({**task("tiny-bert", "original", compute, target), "options": options}, {}, tmp_path)
+    assert {feature.type.multiArrayType.dataType for feature in spec_of(tmp_path).description.output} == {kind}
+
+
 @pytest.mark.skipif("sys.platform == 'darwin'", reason="the other side")
 @pytest.mark.parametrize("stage", [compile_stage, place])
 def test_macos_stages_say_so(tmp_path, stage):

@@ -28,6 +28,8 @@ from ane_sweep.worker.programs.mlprogram.module_notes import note_modules
 from ane_sweep.worker.programs.mlprogram.precision import Fp32Ops, build_pipeline, choose_precision
 from ane_sweep.worker.programs.mlprogram.shortcuts import take_shortcuts
 
+_REALS = {"fp16": np.float16, "fp32": np.float32}
+
 
 def convert(jobs: Mapping[str, ConversionJob], target: Path) -> Facts:
     """Write a package with one function for each job; the same jobs give the same bytes. See programs/__init__.py."""
@@ -149,6 +151,7 @@ def _to_program(traced: torch.jit.ScriptModule, job: ConversionJob, package: Pat
     narrow = compute == "fp16" and target >= ct.target.iOS16  # iOS15 has no fp16 inputs and outputs
     real = np.float16 if narrow else np.float32
     dtypes = {"int32": np.int32, "float32": real}
+    out = dtypes | ({} if options.output_type == "auto" else {"float32": _REALS[options.output_type]})
     with take_shortcuts():
         model = ct.convert(
             traced,
@@ -156,7 +159,7 @@ def _to_program(traced: torch.jit.ScriptModule, job: ConversionJob, package: Pat
                 ct.TensorType(port.name, shape, np.float16 if _is_half(port, options) else dtypes[port.dtype])
                 for port, shape in zip(ports.inputs, _to_input_types(ports.inputs))
             ],
-            outputs=[ct.TensorType(port.name, dtype=dtypes[port.dtype]) for port in ports.outputs],
+            outputs=[ct.TensorType(port.name, dtype=out[port.dtype]) for port in ports.outputs],
             classifier_config=_configure_classifier(job) if options.classes == "labels" else None,
             states=[
                 ct.StateType(ct.TensorType(shape=tuple(state.shape), dtype=np.float16), name=name)
