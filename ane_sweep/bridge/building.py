@@ -235,7 +235,6 @@ class Options(RewriteAxes, _Interface):
         choices=("auto", "fp16", "fp32"),
         plain="auto",
         enters=("convert",),
-        honoured="precision",
         only=(
             Only(
                 "cache",
