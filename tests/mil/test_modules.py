@@ -89,3 +89,14 @@ def test_without_weights_names_of_ops_tell_it_and_made_up_names_tell_nothing():
 def test_folded_batch_norms_are_no_module():
     ops = [("const", "input_5_weight_0_to_fp16", []), ("conv", "input_7_cast_fp16", ["x", "input_5_weight_0_to_fp16"])]
     assert paths(ops)[0] == "nothing" and modules.find_modules(made(ops)).paths == {("main", "input_7_cast_fp16"): ""}
+
+
+def test_a_torchscript_module_has_a_class_and_no_line():
+    import torch
+
+    from ane_sweep.worker.programs.mlprogram.module_notes import note_modules
+
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    for made in (torch.jit.trace(net, torch.zeros(1, 4)), torch.jit.script(net)):
+        notes = json.loads(note_modules([made])[NOTES_KEY])
+        assert set(notes) == {"", "0", "1"} and notes[""].endswith(" at a native module")

@@ -62,6 +62,7 @@ def test_files_without_a_program_are_refused(net):
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ["net.pt2", "net.pt"])
 def test_a_sweep_over_an_exported_program(net, capsys, name):
     torch.export.save(torch.export.export(net, (EXAMPLE,)), "net.pt2")

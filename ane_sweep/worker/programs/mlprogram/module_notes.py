@@ -23,5 +23,6 @@ def note_modules(models: Iterable[nn.Module]) -> dict[str, str]:
 
 
 def _find_line(module: nn.Module) -> str:
-    code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+    forward = getattr(type(module), "forward", None)  # a TorchScript module's class has none
+    code = getattr(inspect.unwrap(forward), "__code__", None) if forward else None
     return f"{Path(code.co_filename).name}:{code.co_firstlineno}" if code else "a native module"
