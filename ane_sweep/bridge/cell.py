@@ -30,7 +30,7 @@ def _too_long(asked: Asked) -> str | None:
 
 def _old_converter(name: str, value: object) -> str | None:
     known = f"{name}={INSTALLED}, or a version from {LEAST_CONVERTER} on, as 8.3.0"
-    if value == INSTALLED or re.fullmatch(r"([89]|[1-9]\d+)(\.\d+)+((a|b|rc)\d+)?", str(value)):
+    if value == INSTALLED or re.fullmatch(r"([89]|[1-9]\d+)(\.\d+)+((a|b|rc|\.dev)\d+)?", str(value)):
         return None
     is_old = re.match(r"[0-7](\.|$)", str(value))
     return f"{name}={value}: expected {known}" + ("; older ones need another protobuf" if is_old else "")

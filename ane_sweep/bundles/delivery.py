@@ -16,6 +16,7 @@ from ane_sweep.mil import chain, package
 from ane_sweep.mil.proto import Model_pb2
 from ane_sweep.store.cache import Store
 
+_AXES = ("model", "variant", "chunks", "precision", "compute_units", "seq_len", "target")  # of a package
 _SWIFT = {"all": "all", "cpu_only": "cpuOnly", "cpu_and_gpu": "cpuAndGPU", "cpu_and_ne": "cpuAndNeuralEngine"}
 _TYPES = {65552: "float16", 65568: "float32", 65600: "float64", 131104: "int32", 131080: "int8"}  # FeatureTypes.proto
 
@@ -86,21 +87,21 @@ def _readme(record: Record, paths: list[Path]) -> str:
     several = f" The {len(paths)} run in this order; each takes what those before it give, by name."
     return outward.escape_controls(
         _TEXT.format(
-            model=record.cell.get("model"), asked=_list_axes(record), sweep=record.sweep,
+            model=record.cell.get("model"), asked=_list_axes(record, _AXES), sweep=record.sweep,
             order=several if len(paths) > 1 else "", programs=programs,
             inputs=_features(first), outputs=_features(outputs), python=units.upper(), swift=_SWIFT.get(units, "all"),
         )
     )  # fmt: skip
 
 
-def _list_axes(record: Record) -> str:
-    named = ("model", "variant", "chunks", "toolchain", "precision", "compute_units", "seq_len", "target")
+def _list_axes(record: Record, named: tuple[str, ...]) -> str:
     return " ".join(f"{as_typed(axis)}={format_value(v)}" for axis, v in flat_cell(record).items() if axis in named)
 
 
 def _describe_asset(record: Record, paths: list[Path]) -> str:
     (path,) = paths
-    made = {"model": record.cell.get("model"), "asked": _list_axes(record), "sweep": record.sweep, "path": path.name}
+    asked = _list_axes(record, ("model", "variant", "toolchain", "precision", "seq_len"))
+    made = {"model": record.cell.get("model"), "asked": asked, "sweep": record.sweep, "path": path.name}
     return outward.escape_controls(_ASSET_TEXT.format(**made, tools=record.realised.get("tools")))
 
 

@@ -82,6 +82,7 @@ def program_paths(folder: Path) -> list[Path]:
     further chunks.
     """
     folder = Path(folder)
+    _refuse_asset(folder)
     for single in (folder / "model.mlpackage", folder / f"model{compiled.SUFFIX}"):
         if single.exists():
             return [single]
@@ -141,11 +142,20 @@ def _check_kind(package: Package, kinds: tuple[str, ...]) -> Package:
     return package
 
 
+def _refuse_asset(path: Path) -> None:
+    """Raise PackageError for an asset of Core AI, whose program lies in main.mlirb (coreai-core 1.0.0b3)."""
+    if path.suffix == ".aimodel" or (path / "main.mlirb").is_file():
+        raise PackageError(
+            f"{path}: it is Core AI's asset, and only Core ML's packages are read here; toolchain=coreml makes one of the same model"
+        )
+
+
 def _find_model_file(path: Path) -> Path:
     if not path.exists():
         raise PackageError(f"{path}: no such model; is the path right?")
     if path.is_file():
         return path
+    _refuse_asset(path)
     manifest = path / "Manifest.json"
     try:
         content = untrusted.read_json(manifest)

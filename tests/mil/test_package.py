@@ -124,6 +124,7 @@ def to_network(path):
         (lambda p: model_file(p).unlink(), "not in the package"),
         (lambda p: (p / "Manifest.json").unlink(), "no Manifest.json"),
         (lambda p: (p / "Manifest.json").write_text("{"), "does not say which item"),
+        (lambda p: (p / "main.mlirb").write_bytes(b"x"), "it is Core AI's asset"),
         (lambda p: edit_manifest(p, rootModelIdentifier="nobody"), "does not say which item"),
         (point_outside, "not in the package"),
         (to_network, r"holds a neuralNetwork.*convert_to='mlprogram'"),

@@ -32,6 +32,11 @@ def test_the_installed_version_by_its_number_is_the_installed_one():
     assert all(task.stage != "install" for task in made.tasks.values())
 
 
+@pytest.mark.parametrize("word", ["8.0", "8.3.0", "9.0b1", "9.1.dev1", "10.2"])
+def test_a_version_is_a_version_of_pypi(word):
+    assert not planned(*TINY, f"converter={word}").refused
+
+
 @pytest.mark.parametrize(
     ("word", "said"),
     [
