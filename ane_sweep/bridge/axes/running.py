@@ -3,6 +3,7 @@ hints for Core ML.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 from ane_sweep.bridge.axes import RUNS, Asked, Only, axis
 from ane_sweep.errors import ConfigError
@@ -109,28 +110,21 @@ class Copies:
     )
 
 
+_hint = partial(axis, enters=(RUNS, "load"), honoured="hints", late=True)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Hints:
     """The load hints of MLOptimizationHints (macOS 15, iOS 18). They affect no plan: MLComputePlan of coremltools 9.0
     takes none.
     """
 
-    reshape_frequency: str = axis(
-        "a load hint: how often the shapes of the inputs change",
-        choices=("frequent", "infrequent"),
-        plain="frequent",
-        enters=(RUNS, "load"),
-        honoured="hints",
-        late=True,
+    reshape_frequency: str = _hint(
+        "a load hint: how often the shapes of the inputs change", choices=("frequent", "infrequent"), plain="frequent"
     )
-    specialization: str = axis(
+    specialization: str = _hint(
         "a load hint: what Core ML specialises the program for; fast_prediction takes longer to load",
         choices=("default", "fast_prediction"),
         plain="default",
-        enters=(RUNS, "load"),
-        honoured="hints",
-        late=True,
     )
-    low_precision_accumulation: bool = axis(
-        "a load hint: the GPU may accumulate in fp16", plain=False, enters=(RUNS, "load"), honoured="hints", late=True
-    )
+    low_precision_accumulation: bool = _hint("a load hint: the GPU may accumulate in fp16", plain=False)
