@@ -66,7 +66,7 @@ def test_a_tool_that_is_absent_is_none(monkeypatch):
     monkeypatch.setattr(
         host.metadata, "version", lambda name: (_ for _ in ()).throw(host.metadata.PackageNotFoundError)
     )
-    assert host._version("torch") is None
+    assert host.version_of("torch") is None
 
 
 def test_system_tools_that_hang_fail_or_are_missing(monkeypatch):
