@@ -18,7 +18,7 @@ from ane_sweep.bridge.key import abbreviate, format_value
 from ane_sweep.bridge.kinds import KINDS, Kind
 from ane_sweep.bridge.programs import DEFAULT, PROGRAMS
 from ane_sweep.bridge.rewrites import NO_REWRITE, OF_PROGRAMS
-from ane_sweep.bridge.runtimes import RUNTIMES
+from ane_sweep.bridge.runtimes import program_kind
 from ane_sweep.bridge.settings import ModelSettings, PrecisionSettings, read_model, read_precision
 
 
@@ -37,8 +37,7 @@ def _old_converter(name: str, value: object) -> str | None:
 
 
 def _other_toolchain(asked: Asked) -> str | None:
-    traits, wanted = RUNTIMES[asked["runtime"]], asked["toolchain"]
-    made = PROGRAMS[traits.program].toolchain if traits.needs == "program" else PROGRAMS[DEFAULT].toolchain
+    wanted, made = asked["toolchain"], program_kind(asked["runtime"]).toolchain
     if made == wanted:
         return None
     return (

@@ -8,7 +8,7 @@ from ane_sweep.bridge.axes import TARGETS
 from ane_sweep.bridge.cell import DECLARED, Cell
 from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.plan import Place, Source
-from ane_sweep.bridge.runtimes import RUNTIMES, cannot
+from ane_sweep.bridge.runtimes import RUNTIMES, cannot, program_kind
 from ane_sweep.errors import ConfigError, suggestion
 from ane_sweep.machine import host, stand_in, usb
 from ane_sweep.mil import effects
@@ -22,9 +22,8 @@ def resolved_runtime(cell: Cell, place: Place | None = None) -> str:
     """
     if cell.runtime != "auto":
         return cell.runtime
-    known = {name: traits for name, traits in RUNTIMES.items() if traits.auto}
-    of_toolchain = [name for name, one in known.items() if programs.PROGRAMS[one.program].toolchain == cell.toolchain]
-    wanted = sorted(of_toolchain, key=lambda name: known[name].auto)
+    known = sorted((traits.auto, name) for name, traits in RUNTIMES.items() if traits.auto)
+    wanted = [name for _, name in known if program_kind(name).toolchain == cell.toolchain]
     return next((name for name in wanted if _cannot(name, place) is None), wanted[0])
 
 
@@ -109,8 +108,9 @@ def refusal(cell: Cell, source: Source, runtime: str, place: Place | None = None
         return f"{timed[0]}={cell.value(timed[0])} is a timing, and latency=off times nothing: leave one of them out"
     if reason := _cannot(runtime, place):
         there = f" on {' or '.join(place.names)}" if place else ""
-        plain = programs.PROGRAMS[RUNTIMES[runtime].program].toolchain == DECLARED["toolchain"].plain
-        return f"runtime={runtime} {reason}{there}" + ("; runtime=reference runs anywhere" if plain else "")
+        is_ours = program_kind(runtime).toolchain == DECLARED["toolchain"].plain
+        instead = "; runtime=reference runs anywhere" if is_ours else ""
+        return f"runtime={runtime} {reason}{there}{instead}"
     if reason := _refuse_kind(cell, source, runtime):
         return reason
     if "chunks" in honours and (reason := chunking.refusal(cell, source)):
@@ -128,23 +128,19 @@ def _refuse_kind(cell: Cell, source: Source, runtime: str) -> str | None:
     """Return why the runtime's kind of program does not offer what the cell needs, or None if it does."""
     if RUNTIMES[runtime].needs != "program":
         return None
-    kind, found = RUNTIMES[runtime].program, None
+    kind, about, found = RUNTIMES[runtime].program, program_kind(runtime), None
     if source.kind == packages.KIND:
         found = programs.refuse(kind, "adopt", f"model={cell.model} is a package")
     if rewriting.choose(cell):
         found = found or programs.refuse(kind, "rewrite", f"rewrite={format_value(cell.rewrite)}")
     if recipes.canonical(cell.precision_settings.weights):
         found = found or programs.refuse(kind, "compress", f"precision={cell.precision}")
-    lacking = (name for name in programs.PROGRAMS[kind].lacks if cell.value(name) != DECLARED[name].plain)
-    if (name := next(lacking, None)) is not None:
-        found = (
-            found
-            or f"{name}={cell.value(name)}: {programs.PROGRAMS[kind].title} is made without it; {name}={DECLARED[name].plain}"
-        )
-    if cell.precision_settings.fp32_ops and not programs.PROGRAMS[kind].packages:
-        found = (
-            found or f"precision={cell.precision}: fp32_ops select ops of {programs.PROGRAMS[programs.DEFAULT].title}"
-        )
+    for name in about.lacks:
+        if (value := cell.value(name)) != (plain := DECLARED[name].plain):
+            found = found or f"{name}={value}: {about.title} is made without it; {name}={plain}"
+    if cell.precision_settings.fp32_ops and not about.packages:
+        packaged = programs.PROGRAMS[programs.DEFAULT].title
+        found = found or f"precision={cell.precision}: fp32_ops select ops of {packaged}"
     if chunking.is_cut(cell):
         found = found or programs.refuse(kind, "chunk", f"chunks={cell.chunks}")
     return found

@@ -17,12 +17,12 @@ from ane_sweep.bridge.cell import BASELINES, DECLARED, Cell, digest
 from ane_sweep.bridge.examples import Examples
 from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.plan import Place, Source
-from ane_sweep.bridge.programs import DEFAULT, PROGRAMS, offers
+from ane_sweep.bridge.programs import DEFAULT, offers
 from ane_sweep.bridge.rewrites import REWRITES
 from ane_sweep.bridge.runtimes import RUNTIMES, collect_host_facts
 from ane_sweep.bridge.stages import STAGES, limit
 from ane_sweep.bridge.task import CHEAP_S, Task
-from ane_sweep.machine import apple, calibrated, host, usb
+from ane_sweep.machine import apple, calibrated, usb
 from ane_sweep.planner import checks, chunking, converters, estimates, packages, rewriting, scoring, timing, versions
 from ane_sweep.store import files
 
@@ -85,8 +85,7 @@ class Chain:
         declared, traits = STAGES[stage], RUNTIMES[self.runtime]
         its_own, plain = _entering(stage, traits.honours, tuple(checks.applicable(cell, self.shared.axes)))
         if traits.program != DEFAULT and (declared.parts or declared.runs_program):
-            tools = {name: host.version_of(name) for name in PROGRAMS[traits.program].distributions}
-            params = {**params, "program": traits.program, "tools": tools}
+            params = {**params, "program": traits.program, "tools": converters.list_tools(traits.program)}
         if changed := {name: getattr(cell, name) for name in plain if getattr(cell, name) != plain[name]}:
             params = {**params, "options": changed}
         varies = its_own.union(*[task.varies for task in inputs.values() if task is not None])

@@ -87,6 +87,9 @@ class LoadHints(Params, frozen=True):
     low_precision_accumulation: bool = False
 
 
+NO_HINTS = LoadHints()
+
+
 class Texts(Params, frozen=True):
     """The texts that a reference is made from; `tokenizer` is a digest, or None for seeded ids."""
 

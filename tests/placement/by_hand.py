@@ -101,6 +101,19 @@ def _typed(value_type: Any, dtype: str, shape: tuple[int | None, ...]) -> None:
             dimension.constant.size = length
 
 
+IMAGE = ("fp16", (1, 64, 32, 32))
+
+
+def convolutions(path: Path, count: int = 8, odd: str | None = None) -> str:
+    """A chain of convolutions; `odd` stands behind the third one."""
+    writer, value = Writer(x=IMAGE), "x"
+    for index in range(count):
+        value = writer.op("conv", IMAGE, x=value, weight=writer.const("fp16", (64, 64, 3, 3)))
+        if odd and index == 2:
+            value = writer.op(odd, IMAGE, x=value)
+    return str(writer.save(path))
+
+
 def conv_chain(path: Path, layers: int, channels: int = 64, size: int = 32, **more: Any) -> Path:
     """`layers` of 3x3 convolution and relu: on the ANE from a few layers on."""
     image = ("fp16", (1, channels, size, size))

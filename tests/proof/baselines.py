@@ -19,12 +19,12 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import coremltools as ct
-import yaml
 
 import ane_sweep
 from ane_sweep.__main__ import main as run_verb
 from tests.proof import baseline_nets, rewrites
 from tests.proof.baseline_nets import NETS, OF_VERSIONS
+from tests.proof.pages import format_table, write_options
 
 MODEL, CHIP, REBUILDS = "small-gpt2", "m4", 30
 TARGET = Path(__file__).with_name("BASELINES.md")
@@ -79,9 +79,7 @@ def read_version(package: Path) -> str:
 
 def convert_axes(folder: Path) -> list[tuple[str, Path, Path]]:
     """Return (change, package before, package after) of the changes of axes."""
-    (folder / "model").mkdir()
-    option = rewrites.options()[MODEL]
-    (folder / "model" / f"{MODEL}.yaml").write_text(yaml.safe_dump(option), encoding="utf-8")
+    write_options(folder, {MODEL: rewrites.options()[MODEL]})
     made: list[tuple[str, Path, Path]] = []
     for number, (change, words) in enumerate(AXES.items()):
         name = words[0].partition("=")[0]
@@ -120,12 +118,11 @@ def main(older: str) -> int:
 
 def write_page(rows: Sequence[Sequence[str]], alarms: Sequence[str]) -> str:
     """Return the page of all changes."""
-    table = [["what was changed", "exit code", "ops", "estimate", "what lint says"], ["---"] * 5, *rows]
-    body = "\n".join(f"| {' | '.join(cells)} |" for cells in table)
+    heads = ["what was changed", "exit code", "ops", "estimate", "what lint says"]
     return (
         f"# What `lint --baseline` says of a change\n\nWritten by `python -m tests.proof.baselines`; predicted for {CHIP}. "
         f"{REBUILDS} rebuilds of one net in processes of their own, with other weights, names and hashes: {len(alarms)} alarms.\n\n"
-        f"{body}\n"
+        f"{format_table(heads, rows)}\n"
     )
 
 

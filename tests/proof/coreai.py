@@ -10,14 +10,13 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import yaml
-
 import ane_sweep
 from ane_sweep import tables
 from ane_sweep.bridge.record import Record, worst_psnr
 from ane_sweep.machine import host
 from tests.bench import families
 from tests.grow import strangers
+from tests.proof.pages import format_table, write_options
 
 TARGET = Path(__file__).with_name("COREAI.md")
 NETS = tuple(strangers.GROWN)[:3]
@@ -43,10 +42,8 @@ def read_row(net: str, record: Record) -> list[str]:
 
 def sweep_families(names: Sequence[str], folder: Path) -> Iterable[tuple[str, list[Record]]]:
     """Yield each family's cells."""
-    (folder / "model").mkdir(parents=True)
     wanted = {option["name"]: option for option in families.tiny_options() if not names or option["name"] in names}
-    for name, option in wanted.items():
-        (folder / "model" / f"{name}.yaml").write_text(yaml.safe_dump(option), encoding="utf-8")
+    write_options(folder, wanted)
     if wanted:
         words = f"--config-dir {folder} model={','.join(wanted)} weights=random seq_len=16 model.texts.count=2"
         found = ane_sweep.sweep(f"{words} {COMMON} out={folder}/out")
@@ -93,8 +90,7 @@ def write_page(rows: Sequence[Sequence[str]]) -> str:
         "whole package or asset; a tiny model's is mostly its program. Core AI: "
         f"{len(done)} of {len(asked)} converted and scored.\n\n"
     )
-    table = [HEADS, ["---"] * len(HEADS), *rows]
-    return head + "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |" for cells in table) + "\n"
+    return head + format_table(HEADS, rows) + "\n"
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from ane_sweep.mil import package as packages
 from ane_sweep.mil.element_types import NUMPY
 from ane_sweep.placement import programs
 from ane_sweep.reference import pipeline
+from tests.proof.pages import format_table
 
 CHIP, SEED = "m4", 2026
 LATER_OPS = 1e-3  # of the largest output: bounds are those of a place, and later ops may enlarge what it leaves
@@ -128,12 +129,10 @@ def count_results(rows: Sequence[Sequence[str]]) -> str:
 def write_page(rows: Sequence[Sequence[str]]) -> str:
     """Return the page of all rows."""
     assert __doc__ is not None
-    table = [HEADS, ["---"] * len(HEADS), *rows]
-    body = "\n".join(f"| {' | '.join(cells)} |" for cells in table)
     return (
         "# `ane-sweep fix` on nets and packages of others\n\n"
         f"Written by `python -m tests.proof.nets FOLDER --write`. {count_results(rows)}. Placement and estimates are predicted for "
-        f"{CHIP}, nothing was measured on a chip.\n\n{__doc__.partition('NETS.md')[2].strip()}\n\n{body}\n"
+        f"{CHIP}, nothing was measured on a chip.\n\n{__doc__.partition('NETS.md')[2].strip()}\n\n{format_table(HEADS, rows)}\n"
     )
 
 

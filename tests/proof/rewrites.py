@@ -14,8 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 import ane_sweep
 from ane_sweep import tables
 from ane_sweep.bridge.record import Record, worst_psnr
@@ -23,6 +21,7 @@ from ane_sweep.planner.options import shipped
 from tests.bench import families
 from tests.grow import strangers
 from tests.proof import order
+from tests.proof.pages import format_table, write_options
 
 CHIP, SEQ_LEN, WIDER = "m4", 128, 6
 WIDTHS = {
@@ -106,12 +105,10 @@ def list_applied(record: Record) -> str:
 
 def sweep_families(names: Sequence[str], folder: Path) -> Iterable[tuple[str, list[Record]]]:
     """Yield each family's three cells, of one sweep."""
-    (folder / "model").mkdir(parents=True)
     wanted = {name: option for name, option in options().items() if not names or name in names}
     if not wanted:
         return
-    for name, option in wanted.items():
-        (folder / "model" / f"{name}.yaml").write_text(yaml.safe_dump(option), encoding="utf-8")
+    write_options(folder, wanted)
     found = ane_sweep.sweep(
         f"--config-dir {folder} model={','.join(wanted)} weights=random seq_len={SEQ_LEN} model.texts.count=16 latency=off "
         f"variant=original,split_einsum rewrite=none,ane runtime=reference chips={CHIP} tracking.enabled=false out={folder}/out"
@@ -200,9 +197,7 @@ def write_page(lines: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         f"Written by `python -m tests.proof.rewrites`. Predicted and estimated for {CHIP}, nothing was measured on a chip; random weights. "
         f"At least as good: the estimate within 1 % (without one, cost share, then segments), and PSNR within 1 dB.\n\n"
     )
-    table = [HEADS, ["---"] * len(HEADS), *rows]
-    body = "\n".join(f"| {' | '.join(cells)} |" for cells in table)
-    return head + "\n".join(f"- {line}" for line in lines) + f"\n\n{body}\n"
+    return head + "\n".join(f"- {line}" for line in lines) + f"\n\n{format_table(HEADS, rows)}\n"
 
 
 if __name__ == "__main__":

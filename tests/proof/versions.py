@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import ane_sweep
 from ane_sweep import tables
 from ane_sweep.bridge.record import Record, worst_psnr
+from tests.proof.pages import format_table
 
 CHIP, VERSIONS = "m4", ("8.0", "8.1", "8.3.0", "9.0")
 FAMILIES = "tiny-gpt2,tiny-bert,tiny-t5,unet-tiny"
@@ -121,8 +122,7 @@ def write_page(rows: Sequence[Sequence[str]]) -> str:
         f"# Versions of the converter\n\nWritten by `python -m tests.proof.versions` with torch {torch.__version__}. Ops and estimates are "
         f"predicted for {CHIP}, PSNR is the fp16 program in the reference runtime against torch in fp32; random weights, target iOS18.\n\n"
     )
-    table = [HEADS, ["---"] * len(HEADS), *rows]
-    return head + "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |" for cells in table) + "\n"
+    return head + format_table(HEADS, rows) + "\n"
 
 
 if __name__ == "__main__":

@@ -7,21 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from placement.by_hand import Writer
+from placement.by_hand import convolutions
 from verbs.action_steps import run_action
 
 ACTION = Path(__file__).parent.parent.parent / ".github" / "actions" / "lint" / "action.yml"
-IMAGE = ("fp16", (1, 64, 32, 32))
-
-
-def write_net(path, op):
-    writer, value = Writer(x=IMAGE), "x"
-    for index in range(8):
-        value = writer.op("conv", IMAGE, x=value, weight=writer.const("fp16", (64, 64, 3, 3)))
-        if index == 2:
-            value = writer.op(op, IMAGE, x=value)
-    shutil.rmtree(path, ignore_errors=True)
-    writer.save(path)
 
 
 @pytest.fixture
@@ -29,8 +18,8 @@ def repository(tmp_path):
     """A repository whose last commit holds two packages; the second one lost an op of the ANE since."""
     folder = tmp_path / "their repository"
     (folder / "models").mkdir(parents=True)
-    write_net(folder / "models" / "same.mlpackage", "relu")
-    write_net(folder / "models" / "with a space.mlpackage", "relu")
+    convolutions(folder / "models" / "same.mlpackage", odd="relu")
+    convolutions(folder / "models" / "with a space.mlpackage", odd="relu")
 
     def git(*words):
         subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@y", *words], cwd=folder, check=True)
@@ -38,7 +27,8 @@ def repository(tmp_path):
     git("init", "-q")
     git("add", ".")
     git("commit", "-qm", "first")
-    write_net(folder / "models" / "with a space.mlpackage", "cumsum")
+    shutil.rmtree(folder / "models" / "with a space.mlpackage")
+    convolutions(folder / "models" / "with a space.mlpackage", odd="cumsum")
     runner = tmp_path / "runner"
     (runner / "ane-sweep" / "bin").mkdir(parents=True)
     (runner / "ane-sweep" / "bin" / "ane-sweep").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ane_sweep "$@"\n')

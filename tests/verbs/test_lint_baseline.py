@@ -7,7 +7,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from placement.by_hand import Writer, conv_chain
+from placement.by_hand import IMAGE, Writer, conv_chain, convolutions
 
 from ane_sweep.__main__ import main
 from ane_sweep.ci import baseline
@@ -17,18 +17,6 @@ from ane_sweep.placement.changes import compare_ops
 from ane_sweep.placement.structure import OpOutline
 from ane_sweep.verbs.ci import ci
 from ane_sweep.verbs.lint import lint
-
-IMAGE = ("fp16", (1, 64, 32, 32))
-
-
-def convolutions(path, count=8, odd=None):
-    """A chain of convolutions; `odd` stands behind the third one."""
-    writer, value = Writer(x=IMAGE), "x"
-    for index in range(count):
-        value = writer.op("conv", IMAGE, x=value, weight=writer.const("fp16", (64, 64, 3, 3)))
-        if odd and index == 2:
-            value = writer.op(odd, IMAGE, x=value)
-    return str(writer.save(path))
 
 
 def rename(path):

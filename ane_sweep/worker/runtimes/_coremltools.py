@@ -29,10 +29,8 @@ def import_coremltools() -> ModuleType:
     return sys.modules["coremltools"]
 
 
-def build_hints(wanted: LoadHints | None) -> dict[str, object] | None:
+def build_hints(wanted: LoadHints) -> dict[str, object] | None:
     """Return coremltools' `optimization_hints`; None if all hints have their defaults."""
-    if wanted is None:
-        return None
     ct = import_coremltools()
     hints: dict[str, object] = {}
     if wanted.reshape_frequency == "infrequent":

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.worker.params import LoadHints
+from ane_sweep.worker.params import NO_HINTS, LoadHints
 from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS, Chain, to_bindable
 from ane_sweep.worker.runtimes._coremltools import build_hints, import_coremltools
 from ane_sweep.worker.runtimes._runtime import Arrays, Runtime
@@ -27,7 +27,7 @@ class RemoteRuntime(Runtime):
 
     last_native_ms: float | None = None
 
-    def __init__(self, programs: list[Path], units: str, function: str | None = None, hints: LoadHints | None = None):
+    def __init__(self, programs: list[Path], units: str, function: str | None = None, hints: LoadHints = NO_HINTS):
         ct = import_coremltools()
         from coremltools.models.ml_program.experimental import async_wrapper
 

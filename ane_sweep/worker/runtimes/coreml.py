@@ -12,7 +12,7 @@ from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import PackageError, StageError, Unavailable
 from ane_sweep.machine import apple
 from ane_sweep.mil import package
-from ane_sweep.worker.params import CoreMLParams, LoadHints
+from ane_sweep.worker.params import NO_HINTS, CoreMLParams, LoadHints
 from ane_sweep.worker.runtimes._chain import COMPUTE_UNITS, Chain, to_bindable, to_picture
 from ane_sweep.worker.runtimes._coremltools import build_hints, import_coremltools
 from ane_sweep.worker.runtimes._remote import RemoteRuntime
@@ -33,7 +33,7 @@ def available() -> str | None:
 class FunctionParams(CoreMLParams, frozen=True):
     """Parameters of this runtime: those of Core ML, its load hints, and the function for a program with several."""
 
-    options: LoadHints = LoadHints()
+    options: LoadHints = NO_HINTS
     function: str | None = None
 
 
@@ -57,7 +57,7 @@ class CoreMLRuntime(Runtime):
         compiled: list[Path] | None,
         units: str,
         function: str | None = None,
-        hints: LoadHints | None = None,
+        hints: LoadHints = NO_HINTS,
     ):
         ct = import_coremltools()
         self._chain = Chain(programs, units, function)
@@ -82,7 +82,7 @@ class CoreMLRuntime(Runtime):
         self.reset()
         loaded_from = "package" if compiled is None else "compiled"
         self.realised: dict[str, object] = {**self._chain.realised, "loaded_from": loaded_from, "device": "local"}
-        if hints is not None and told is not None:
+        if told is not None:
             self.realised["hints"] = msgspec.structs.asdict(hints)
 
     def reset(self) -> None:
@@ -135,9 +135,7 @@ def load(params: dict[str, object], inputs: dict[str, Path]) -> CoreMLRuntime | 
         if settings.device == "usb":
             return RemoteRuntime(programs, units, function, settings.options)
         return CoreMLRuntime(programs, compiled, units, function, settings.options)
-    except ValueError as error:  # from coremltools, for hints before macOS 15
-        raise StageError(f"Core ML does not load it: {error}") from error
-    except RuntimeError as error:  # what the native module raises
+    except (RuntimeError, ValueError) as error:  # of the native module, and of coremltools for hints before macOS 15
         raise StageError(f"Core ML does not load it: {error}") from error
 
 

@@ -41,7 +41,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
         raise StageError(
             f"{wanted} could not be installed: {' '.join(lines)[-1500:] or f'exit code {done.returncode}'}"
         )
-    return StageResult(facts={"folder": str(out / SITE)})
+    return StageResult()
 
 
 def _find_installer() -> list[str]:
