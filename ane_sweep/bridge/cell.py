@@ -107,6 +107,15 @@ class Common:
         late=True,
     )
     precision: str = mapping(shapes=("convert",), honoured="precision")
+    compressor: str = axis(
+        "what compresses weights: ane_sweep the program, or coreai_opt (the extra coreai) the torch model, whose codes both "
+        "toolchains take; auto: the first that the toolchain has",
+        choices=("auto", "ane_sweep", "coreai_opt"),
+        plain="auto",
+        shapes=("convert", "compress"),
+        honoured="precision",
+        late=True,
+    )
     compute_units: str = axis(
         "what Core ML may use",
         choices=("all", "cpu_only", "cpu_and_gpu", "cpu_and_ne"),

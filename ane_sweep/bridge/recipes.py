@@ -1,9 +1,10 @@
 """Weight recipes: the options of `precision.weights`, their defaults, and the OS that each one needs. Standard library
 only.
 
-    kind                linear | palettized | sparse | mixed
+    kind                linear | palettized | sparse | mixed | float
     bits                linear: 8, 4   palettized: 8, 6, 4, 3, 2, 1   mixed: wanted average, or null with min_psnr_db
-    granularity         linear: per_tensor, per_channel, per_block   palettized: per_tensor, per_grouped_channel
+                        float: 8 (e4m3), 4 (e2m1): Core AI's alone
+    granularity         linear, float: per_tensor, per_channel, per_block   palettized: per_tensor, per_grouped_channel
     block_size          inputs that share a scale (per_block)
     group_size          output channels that share a table (per_grouped_channel)
     mode                linear: symmetric, asymmetric   palettized: kmeans, uniform
@@ -39,15 +40,19 @@ FIELDS: dict[str, dict[str, object]] = {
     },
     "sparse": {"sparsity": 0.5},
     "mixed": {"bits": 4, "min_psnr_db": None, "candidates": [2, 3, 4, 6, 8]},
+    "float": {"bits": 8, "granularity": "per_channel", "block_size": 32},
 }  # fmt: skip
 _WHY = {
     "linear": "Core ML has whole numbers of these widths alone",
+    "float": "coreai-opt has floats of these widths alone",
     "palettized": "Core ML's tables have indices of these widths alone; kind=mixed with bits=5 reaches an average between",
 }
 _CHOICES: dict[tuple[str, str], tuple[object, ...]] = {
     ("linear", "bits"): (4, 8),
     ("linear", "granularity"): ("per_tensor", "per_channel", "per_block"),
     ("linear", "mode"): ("symmetric", "asymmetric"),
+    ("float", "bits"): (4, 8),
+    ("float", "granularity"): ("per_tensor", "per_channel", "per_block"),
     ("palettized", "bits"): PALETTE_BITS,
     ("palettized", "granularity"): ("per_tensor", "per_grouped_channel"),
     ("palettized", "mode"): ("kmeans", "uniform"),

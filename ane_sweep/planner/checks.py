@@ -13,7 +13,7 @@ from ane_sweep.errors import ConfigError, suggestion
 from ane_sweep.machine import host, stand_in, usb
 from ane_sweep.mil import effects
 from ane_sweep.placement import chips
-from ane_sweep.planner import chunking, packages, rewriting
+from ane_sweep.planner import chunking, compressing, packages, rewriting
 
 
 def resolved_runtime(cell: Cell, place: Place | None = None) -> str:
@@ -133,8 +133,7 @@ def _refuse_kind(cell: Cell, source: Source, runtime: str) -> str | None:
         found = programs.refuse(kind, "adopt", f"model={cell.model} is a package")
     if rewriting.choose(cell):
         found = found or programs.refuse(kind, "rewrite", f"rewrite={format_value(cell.rewrite)}")
-    if recipes.canonical(cell.precision_settings.weights):
-        found = found or programs.refuse(kind, "compress", f"precision={cell.precision}")
+    found = found or compressing.refusal(cell, kind, source.kind == packages.KIND)
     for name in about.lacks:
         if (value := cell.value(name)) != (plain := DECLARED[name].plain):
             found = found or f"{name}={value}: {about.title} is made without it; {name}={plain}"

@@ -24,6 +24,7 @@ from ane_sweep.bridge.stages import STAGES, limit
 from ane_sweep.bridge.task import CHEAP_S, Task
 from ane_sweep.machine import apple, calibrated, usb
 from ane_sweep.planner import checks, chunking, converters, estimates, packages, rewriting, scoring, timing, versions
+from ane_sweep.planner.compressing import choose_recipe, describe_codes
 from ane_sweep.store import files
 
 Params = dict[str, object]  # what enters a task's key
@@ -182,9 +183,8 @@ def _folders(source: Source) -> dict[str, Path]:
 
 
 def _add_reference(chain: Chain, built: Params, fetched: Task | None) -> Task:
-    cell = chain.cell
-    count = cell.model_settings.texts.count
-    texts = {"count": count, "seed": cell.seed, "text": data.text_digest(), "tokenizer": chain.source.tokenizer}
+    count, seed = chain.cell.model_settings.texts.count, chain.cell.seed
+    texts = {"count": count, "seed": seed, "text": data.text_digest(), "tokenizer": chain.source.tokenizer}
     return chain.add("reference", {**built, "texts": texts}, {"checkpoint": fetched})
 
 
@@ -201,24 +201,26 @@ def _add_program(chain: Chain, built: Params, fetched: Task | None, reference: T
 
     A calibration depends on a part of the recipe only, so that cells share it.
     """
-    cell, precision = chain.cell, chain.cell.precision_settings
+    cell, precision, kind = chain.cell, chain.cell.precision_settings, RUNTIMES[chain.runtime].program
     if chain.source.kind == packages.KIND:
         program = chain.add("adopt", {"package": chain.source.digest}, {"checkpoint": None})
     else:
         wide = {"fp32_ops": precision.fp32_ops} if precision.fp32_ops else {}
-        params = {**built, "variant": _variant(cell), "target": cell.ios_target, "compute": precision.compute, **wide}
-        other = converters.describe_install(cell)
-        installed = {"converter": chain.add("install", other, {})} if other else {}
-        program = chain.add("convert", params, {"checkpoint": fetched, **installed})
+        made: Params = {"variant": _variant(cell), "target": cell.ios_target, "compute": precision.compute, **wide}
+        made |= describe_codes(cell, kind)
+        upstream: dict[str, Task | None] = {"checkpoint": fetched}
+        if other := converters.describe_install(cell):
+            upstream["converter"] = chain.add("install", other, {})
+        program = chain.add("convert", {**built, **made}, upstream)
     if names := rewriting.choose(cell):
-        judged: Params = {"rewrites": names, "chip": next(iter(chain.shared.chips), "m4")}
-        program = chain.add("rewrite", judged, {"program": program}, code=rewriting.modules(names))
-    if (recipe := recipes.canonical(precision.weights)) is not None:
-        upstream: dict[str, Task | None] = {"program": program}
+        made = {"rewrites": names, "chip": next(iter(chain.shared.chips), "m4")}
+        program = chain.add("rewrite", made, {"program": program}, code=rewriting.modules(names))
+    if (recipe := choose_recipe(cell, kind)) is not None:
+        upstream = {"program": program}
         if (wanted := recipes.calibration(recipe)) is not None:
             upstream["calibration"] = chain.add("calibrate", wanted, {"program": program, "reference": reference})
         program = chain.add("compress", {"recipe": recipe}, upstream)
-    if chunking.is_cut(cell) and offers(RUNTIMES[chain.runtime].program, "chunk"):
+    if chunking.is_cut(cell) and offers(kind, "chunk"):
         work = chunking.BISECT_WORK if cell.pipeline == "bisect" else 1
         program = chain.add("chunk", chunking.params(cell), {"program": program}, loaded=work)
     return program

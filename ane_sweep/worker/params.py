@@ -6,6 +6,7 @@ import msgspec
 
 from ane_sweep.bridge import conversion
 from ane_sweep.bridge.programs import DEFAULT
+from ane_sweep.bridge.recipes import Recipe
 from ane_sweep.errors import StageError
 
 P = TypeVar("P", bound="Params")
@@ -55,10 +56,13 @@ class ConvertParams(BuildParams, frozen=True, kw_only=True):
     """Parameters of a conversion: the model, its OS, its precision, and patterns of ops of an fp16 program that stay in fp32.
 
     tools  versions of the distributions of a program kind that has its own
+    recipe, compressor  of weights that coreai-opt compresses first: its version; {} for none
     """
 
     program: str = DEFAULT
     tools: dict[str, str | None] = {}
+    recipe: Recipe = {}
+    compressor: dict[str, str | None] = {}
     target: str
     compute: str
     fp32_ops: list[str] = []

@@ -72,6 +72,10 @@ def test_split_einsum_of_a_package_is_its_rewrites_for_placement(here, capsys):
         (["precision=fp32"], "x.mlpackage is a program already (fp16); use precision=fp16 (as it is)"),
         (["precision=fp16_norms_fp32"], "decides at conversion what is computed in fp32"),
         (["mask=causal_input"], "is for the models of blocks that are built here"),
+        (
+            ["precision=p4", "compressor=coreai_opt"],
+            "coreai-opt compresses torch modules, and package is a package: compressor=ane_sweep",
+        ),
         (["precision=p4_g16"], "precision=p4_g16 needs target=iOS18 or newer"),
     ],
 )

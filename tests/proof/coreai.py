@@ -1,6 +1,7 @@
-"""One model, two toolchains: every family at its tiny size and three nets of tests/grow/strangers.py, in fp32 and fp16.
+"""One model, two toolchains: every family at its tiny size and three nets of tests/grow/strangers.py, in fp32 and fp16;
+and four families with weights of the same codes.
 
-    python -m tests.proof.coreai [NAME ...]    prints the table and writes tests/proof/COREAI.md; needs the extra `coreai`
+    python -m tests.proof.coreai [NAME ...]    prints the tables and writes tests/proof/COREAI.md; needs the extra `coreai`
 
 Core ML's programs run in the reference runtime, Core AI's assets in Apple's own CPU runtime: both against torch in fp32.
 """
@@ -21,6 +22,12 @@ from tests.proof.pages import format_table, write_options
 TARGET = Path(__file__).with_name("COREAI.md")
 NETS = tuple(strangers.GROWN)[:3]
 HEADS = ("net", "precision", "toolchain", "PSNR", "size", "conversion", "its memory", "why not")
+CODED = ("tiny-bert", "tiny-gpt2", "tiny-vit", "tiny-whisper")
+CODES = "int8_channel,int4_block32,p6,p4,p4_g16_scaled,sparse50,fp8,fp4"
+CODED_BY = {
+    ("coreml", "ane_sweep"): "Core ML, ours", ("coreml", "coreai_opt"): "Core ML, coreai-opt",
+    ("coreai", "coreai_opt"): "Core AI, coreai-opt",
+}  # fmt: skip
 COMMON = "toolchain=coreml,coreai precision=fp32,fp16 latency=off chips=m4 tracking.enabled=false"
 
 
@@ -64,6 +71,25 @@ def sweep_nets(names: Sequence[str], folder: Path) -> Iterable[tuple[str, list[R
         yield name, found.records
 
 
+def list_codes(names: Sequence[str], folder: Path) -> list[list[str]]:
+    """Return a row for each net and recipe: PSNR and size through both compressors and both toolchains."""
+    wanted = [name for name in CODED if not names or name in names]
+    if not wanted:
+        return []
+    found = ane_sweep.sweep(
+        f"model={','.join(wanted)} weights=random seq_len=16 model.texts.count=2 precision={CODES} toolchain=coreml,coreai "
+        f"compressor=ane_sweep,coreai_opt latency=off chips=m4 tracking.enabled=false out={folder}/out"
+    )
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for record in found.records:
+        cell = {name: str(record.cell[name]) for name in ("model", "precision", "toolchain", "compressor")}
+        if by := CODED_BY.get((cell["toolchain"], cell["compressor"])):
+            psnr, size = worst_psnr(record), record.value("package_bytes")
+            text = "-" if psnr is None or size is None else f"{psnr:.1f} dB, {size / 1e3:.0f} KB"
+            cells.setdefault((cell["model"], cell["precision"]), {})[by] = text
+    return [[*key, *(row.get(by, "-") for by in CODED_BY.values())] for key, row in cells.items()]
+
+
 def main(names: Sequence[str]) -> int:
     rows: list[list[str]] = []
     with tempfile.TemporaryDirectory() as made:
@@ -72,15 +98,18 @@ def main(names: Sequence[str]) -> int:
                 new = [read_row(net, record) for record in records]
                 rows += new
                 print(tables.aligned(new), flush=True)
+        codes = list_codes(names, Path(made))
+        print(tables.aligned(codes), flush=True)
     if not names:
-        TARGET.write_text(write_page(rows), encoding="utf-8")
+        TARGET.write_text(write_page(rows, codes), encoding="utf-8")
     return 0
 
 
-def write_page(rows: Sequence[Sequence[str]]) -> str:
-    """Return the page of all rows."""
+def write_page(rows: Sequence[Sequence[str]], codes: Sequence[Sequence[str]]) -> str:
+    """Return the page of both tables."""
     tools = ", ".join(
-        f"{name} {host.version_of(name)}" for name in ("coremltools", "coreai-core", "coreai-torch", "torch")
+        f"{name} {host.version_of(name)}"
+        for name in ("coremltools", "coreai-core", "coreai-opt", "coreai-torch", "torch")
     )
     done = {(row[0], row[1]) for row in rows if row[2] == "coreai" and row[3] != "-"}
     asked = {(row[0], row[1]) for row in rows}
@@ -90,7 +119,12 @@ def write_page(rows: Sequence[Sequence[str]]) -> str:
         "whole package or asset; a tiny model's is mostly its program. Core AI: "
         f"{len(done)} of {len(asked)} converted and scored.\n\n"
     )
-    return head + format_table(HEADS, rows) + "\n"
+    second = (
+        "\n## The same codes\n\nRecipes of weights in fp16 programs, by our compressor (of the program) and by coreai-opt (of the torch "
+        "model, whose codes both converters take). `-`: refused or not converted; `ane-sweep plan` says why.\n\n"
+    )
+    table = format_table(("net", "precision", *CODED_BY.values()), codes)
+    return head + format_table(HEADS, rows) + "\n" + second + table + "\n"
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
 from ane_sweep.worker import programs
+from ane_sweep.worker.compress import torch_weights
 from ane_sweep.worker.models import _build
 from ane_sweep.worker.params import ConvertParams
 from ane_sweep.worker.programs import ConversionJob, Converter, Sizer
@@ -45,7 +46,11 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     settings, options = Params.read(params), building.options(params)
     converter: Converter = programs.part(settings.program, "convert")
     sizer: Sizer = programs.part(settings.program, "size")
-    module, ports = _build.build(params, inputs, settings.variant, lazy=True)
+    module, ports = _build.build(params, inputs, settings.variant, lazy=not settings.recipe)
+    done = None
+    if settings.recipe:
+        done = torch_weights.compress(module, ports(), settings.recipe, settings.program)
+        module = done.module
     functions = getattr(module, "functions", None)
     if functions is None:
         jobs = {"main": ConversionJob(module, ports(), {}, settings, options)}
@@ -56,6 +61,8 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
         }
     target = out / programs.name_file(settings.program)
     facts = converter.convert(jobs, target)
+    if done:
+        facts["numbers"] = done.numbers
     if hasattr(module, "weights_digest"):
         facts["weights"] = module.weights_digest()
     seconds = time.perf_counter() - began
@@ -65,12 +72,18 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
             Metric("package_bytes", sizer.measure_bytes(target), "bytes"),
             Metric("bits_per_weight", sizer.compute_bits_per_weight(target, int(facts["numbers"])), "bit"),
         ],
-        realised={"grown_blocks": facts.get("grown_blocks", 0), **_name_tools(settings, "converter" in inputs)},
+        realised={
+            "grown_blocks": facts.get("grown_blocks", 0),
+            **_name_tools(settings, "converter" in inputs),
+            **({"weights_compressed": done.weights} if done else {}),
+        },
         facts={**facts},
+        doubts=done.doubts if done else [],
     )
 
 
 def _name_tools(settings: ConvertParams, is_other: bool) -> dict[str, object]:
     """Return what made the program, unless it is the installed coremltools, which every record names."""
     tools = settings.tools or ({"coremltools": metadata.version("coremltools")} if is_other else {})
+    tools = {**tools, **settings.compressor}
     return {"tools": ", ".join(f"{name} {version}" for name, version in tools.items())} if tools else {}

@@ -5,7 +5,7 @@ asset is the module in fp16, with inputs and outputs in fp32.
 """
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,7 +40,8 @@ class _Half(nn.Module):
 
     def __init__(self, module: nn.Module):
         super().__init__()
-        self.module = module.half()
+        narrow: Callable[..., nn.Module] = module._apply  # carries no types; `half` would turn fp8 codes into numbers
+        self.module = narrow(lambda value: value.half() if value.dtype is torch.float32 else value)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         made = self.module(*(value.half() if value.is_floating_point() else value for value in inputs))

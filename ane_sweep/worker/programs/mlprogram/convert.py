@@ -71,6 +71,8 @@ def _convert(job: ConversionJob, package: Path) -> Facts:
         if os.environ.get(grow.VARIABLE) == "0":
             raise grow.Unlike(f"{grow.VARIABLE}=0")
         grow.refuse_numbers(job.settings.fp32_ops)
+        if job.settings.recipe:
+            raise grow.Unlike("its weights are compressed already")
         with tempfile.TemporaryDirectory(prefix="blocks_", dir=package.parent) as folder:
             return {**growing.grow(module, examples, plain, Path(folder), package)}
     except WeightsError:
@@ -87,7 +89,7 @@ def _convert(job: ConversionJob, package: Path) -> Facts:
 def _convert_plainly(job: ConversionJob, package: Path) -> grow.Converted:
     with hints.explain_failures(), torch_ops.register_ops() if job.is_own else nullcontext():
         program = _to_program(_trace(job.module, job.ports, job.options), job, package)
-    ops, parameter_bytes = _count_ops(program)
+    ops, parameter_bytes = _count_ops(program, is_compressed=bool(job.settings.recipe))
     numbers = size.count_float_numbers(program)
     return grow.Converted(package, program, {"ops": ops, "parameter_bytes": parameter_bytes, "numbers": numbers})
 
@@ -152,7 +154,9 @@ def _to_program(traced: torch.jit.ScriptModule, job: ConversionJob, package: Pat
     real = np.float16 if narrow else np.float32
     dtypes = {"int32": np.int32, "float32": real}
     out = dtypes | ({} if options.output_type == "auto" else {"float32": _REALS[options.output_type]})
-    with take_shortcuts():
+    with (
+        nullcontext() if job.settings.recipe else take_shortcuts()
+    ):  # they drop what coremltools notes of compressed weights
         model = ct.convert(
             traced,
             inputs=[
@@ -209,15 +213,15 @@ def _to_input_types(inputs: Sequence[Port]) -> list[object]:
     ]
 
 
-def _count_ops(program: Program) -> tuple[int, int]:
+def _count_ops(program: Program, is_compressed: bool) -> tuple[int, int]:
     """Return the number of ops that are not constants, and the bytes of constants."""
     ops = parameter_bytes = 0
     for function in program.functions.values():
         for op in function.operations:
-            if op.op_type.startswith("constexpr"):
+            if (is_code := op.op_type.startswith("constexpr")) and not is_compressed:
                 raise StageError(f"{op.name}: a fresh conversion holds {op.op_type}; its weights must be plain")
             if op.op_type != "const":
-                ops += 1
+                ops += not is_code
             elif hasattr(op.outputs[0].val, "nbytes"):
                 parameter_bytes += op.outputs[0].val.nbytes
     return ops, parameter_bytes
