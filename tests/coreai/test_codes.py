@@ -118,5 +118,5 @@ def test_what_stays_uncompressed_is_told():
 
 
 def test_a_refusal_is_told_in_its_own_words():
-    with pytest.raises(StageError, match="coreai-opt does not compress it: ValueError: FP4 export requires"):
+    with pytest.raises(StageError, match="coreai-opt does not compress it: ValueError: FP4 quantization requires"):
         compress("coreai", {"kind": "float", "bits": 4, "granularity": "per_tensor"})

@@ -5,7 +5,7 @@ asset is the module in fp16, with inputs and outputs in fp32.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,8 +40,13 @@ class _Half(nn.Module):
 
     def __init__(self, module: nn.Module):
         super().__init__()
-        narrow: Callable[..., nn.Module] = module._apply  # carries no types; `half` would turn fp8 codes into numbers
-        self.module = narrow(lambda value: value.half() if value.dtype is torch.float32 else value)
+        codes = [  # narrow floats, which `half` would take for numbers
+            (part._buffers, name, value) for part in module.modules() for name, value in part._buffers.items()
+            if value is not None and value.dtype.itemsize == 1
+        ]  # fmt: skip
+        self.module = module.half()
+        for buffers, name, value in codes:
+            buffers[name] = value
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         made = self.module(*(value.half() if value.is_floating_point() else value for value in inputs))
