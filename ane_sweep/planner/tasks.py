@@ -238,6 +238,8 @@ def _add_placement(chain: Chain, program: Task) -> Task | None:
     if offers(kind, "predict"):
         chain.add("predict", asked, {"program": program})
     if not offers(kind, "compile"):
+        if offers(kind, "place"):
+            chain.add("place", _on_coreml(chain), {"program": program})
         return None
     params: Params = {"host": shared.host, "compiler": cell.compiler, "device": cell.device}
     if cell.compiler == "coremlc":

@@ -29,7 +29,7 @@ from ane_sweep.placement import chips, judge
 from ane_sweep.placement.chips import Chip
 from ane_sweep.placement.predict import COMPUTE_UNITS
 from ane_sweep.terminal import BAD_CONFIGURATION, IN_DOUBT, NOT_ALL_OK, OK, say
-from ane_sweep.verbs import _hazards
+from ane_sweep.verbs import _assets, _hazards
 from ane_sweep.words import Parser, make_number_reader
 
 HOLDS, FALLS_SHORT, UNREADABLE = OK, NOT_ALL_OK, BAD_CONFIGURATION
@@ -42,6 +42,8 @@ def lint(args: list[str]) -> int:
     given = _parser().read(args)
     given.paths = _find_packages(given.paths)
     _check_words(given)
+    if _assets.are_assets(given.paths):
+        return _assets.lint(given)
     with judge.pause_collection():
         return _report(given)
 
@@ -50,7 +52,7 @@ def _find_packages(paths: list[Path]) -> list[Path]:
     """Return the packages that paths name, each once: a file inside a package names it, as hooks of git pass them."""
     found = []
     for path in paths:
-        around = [one for one in (path, *path.parents) if one.suffix in (".mlpackage", ".mlmodelc")]
+        around = [one for one in (path, *path.parents) if one.suffix in (".mlpackage", ".mlmodelc", *_assets.SUFFIXES)]
         found.append(around[-1] if around else path)
     return list(dict.fromkeys(found))
 
@@ -207,7 +209,12 @@ def _parser() -> Parser:
             IN_DOUBT: "a chip of --max-ms has no estimate (all chips, with --chip all), or other rules made the baseline",
         },
     )
-    parser.add("paths PACKAGE", "a .mlpackage (or a file in it), a .mlmodelc, or a folder of chunks", Path, nargs="+")
+    parser.add(
+        "paths PACKAGE",
+        "a .mlpackage (or a file in it), a .mlmodelc, a folder of chunks; or Core AI's: a .aimodel, a .aimodelc",
+        Path,
+        nargs="+",
+    )
     parser.add("--chip NAME,...", "predicted for; all: every chip of `ane-sweep devices`", _names, "m4")
     parser.add(
         "--compute-units UNITS", f"what Core ML may use: {', '.join(COMPUTE_UNITS)}", str.lower, "cpu_and_ne",

@@ -93,7 +93,7 @@ def test_everything_wrong_is_reported_together():
         (["+sweep={pairs:[{chunks:3}]}"], "expected lists of values"),
         (["+sweep={exclude:3}"], "sweep.exclude=3: expected a list of mappings"),
         (["target=iOS14"], "target=iOS14: unknown (did you mean 'iOS"),
-        (["precision=fp7"], "precision=fp7: unknown (did you mean 'p8'?); choices: p8, fp16, "),
+        (["precision=fp7"], "precision=fp7: unknown (did you mean 'fp8'?); choices: fp8, fp4, fp16, "),
         (["compute_units=ane"], "choices: all, cpu_only, cpu_and_gpu, cpu_and_ne"),
         (["chunks=[1,2"], "The form is key=value"),
         (["+sweep=nope"], "sweep=nope: unknown; choices: calibrate, calibrate_tiny, "),

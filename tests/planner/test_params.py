@@ -8,6 +8,7 @@ from tiny import ONCE
 
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
+from ane_sweep.machine import coreai
 from ane_sweep.planner import checkpoints, checks, config, plan
 from ane_sweep.worker.params import Params, RuntimeParams
 
@@ -19,6 +20,7 @@ MATRICES = (
     ("runtime=reference", "cuts=[0.5]", "converter=8.3.0"),
     ("runtime=reference", "chunks=2", "chunk_by=time"),
     ("runtime=coreml", "compiler=coremlc", "rewrite=ane"),
+    ("runtime=reference", "precision=p4", "compressor=coreai_opt"),
 )
 # Read by bridge/building.py, as a type of its own.
 OPTIONS = "options"
@@ -34,6 +36,7 @@ RUNS_ELSEWHERE = {"evidence": {"model", "weights", "seq_len", "variant", "numeri
 def sent(monkeypatch) -> dict[str, list[Task]]:
     """Return the tasks of all plans by stage, as if this host had Core ML."""
     monkeypatch.setattr(checks, "cannot", lambda runtime: None)
+    monkeypatch.setattr(coreai, "find_missing", lambda modules=(): None)
     found = defaultdict(list)
     for words in MATRICES:
         request = config.load([ONCE, "-m", "model=tiny-gpt2", "weights=random", *words])

@@ -29,7 +29,7 @@ def test_its_tasks_are_those_that_an_asset_has():
     made = planned("-m", *TINY, "toolchain=coreml,coreai")
     assert not made.refused
     ours, theirs = ([made.tasks[key] for key in keys] for keys in made.chains.values())
-    assert [task.stage for task in theirs] == ["reference", "convert", "score", "latency"]
+    assert [task.stage for task in theirs] == ["reference", "convert", "place", "score", "latency"]
     shared = {task.key for task in ours} & {task.key for task in theirs}
     assert {task.stage for task in theirs if task.key in shared} == {"reference"}
     convert = next(task for task in theirs if task.stage == "convert")

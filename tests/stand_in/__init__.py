@@ -4,7 +4,7 @@
 
 runs the whole chain of stages as if on a Mac. Programs are executed for real (the drop-in `coreml_anywhere`); their
 durations, the places of ops, failures and the tools' output come from the script. `coreml` scripts Core ML, `iphone` a device
-on the cable; both are imported by a worker alone.
+on the cable, `coreai` the plan of Core AI; they are imported by a worker alone.
 
     {"name": "m4-agrees", "source": "constructed",
      "host": {"chip": "Apple M4", "os_version": "15.4", ...},      # laid over what host.fingerprint() says
@@ -34,7 +34,7 @@ does, the drop-in's own behaviour stands, and a command is not found.
                native_ms  predict: what Core ML says it took itself; `ms` where absent
                analytics  load, plan: file of that format that Core ML leaves in its cache, relative to the script
                leaves     load, plan: compiled programs (.hwx) and net.plist that Core ML leaves there, likewise
-               plan       "none": no plan for any op; preferred, supported, cost: of the ops it is for
+               plan       "none": no plan for any op; preferred, supported, cost: of the ops it is for; why: of Core AI's plan
                list       devices: ["cpu", "gpu", "ane"];  cores: of the Neural Engine
                stdout, code, repeat, forever   command: what it prints (`repeat` times), its exit code, whether it then
                           stays open; compiles: true: it leaves what `coremlcompiler compile SOURCE FOLDER` would
@@ -62,7 +62,7 @@ QUESTIONS = ("compile", "load", "predict", "plan", "command", "devices")
 CONDITIONS = ("units", "program", "stage", "device", "function", "seen", "op", "argv", "from_call")
 ACTIONS = (
     "stderr", "allocate_mib", "hang", "signal", "fail", "ms", "native_ms", "analytics", "leaves", "plan", "preferred", "supported", "cost",
-    "list", "cores", "stdout", "code", "repeat", "forever", "compiles",
+    "why", "list", "cores", "stdout", "code", "repeat", "forever", "compiles",
 )  # fmt: skip
 
 
@@ -113,9 +113,10 @@ class Script:
 
     def install(self) -> None:
         """Put the scripted Core ML, with its iPhone, under coremltools."""
-        from tests.stand_in import iphone
+        from tests.stand_in import coreai, iphone
 
         iphone.install(self)
+        coreai.install(self)
 
     def answer(self, on: str, call: int = 1, **asked: Any) -> dict[str, Any] | None:
         """The first answer whose conditions all hold, or None."""

@@ -156,7 +156,10 @@ class ProgramCompiler(Protocol):
 
 
 class Placer(Protocol):
-    """The interface of a kind's place.py."""
+    """The interface of a kind's place.py. `SOURCE` names the plan in figures; `IS_PRICED`: it says what each op costs."""
+
+    SOURCE: str
+    IS_PRICED: bool
 
     def plan(self, params: dict[str, object], inputs: Mapping[str, Path], keep: Path) -> list[ProgramPlan]:
         """Return the plan of each program and function, in the order they run; compiled files are copied to `keep`."""

@@ -47,15 +47,17 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     placer: Placer = programs.part(settings.program, "place")
     plans = placer.plan(params, inputs, out / COMPILED)
     table = [row for plan in plans for row in plan["rows"]]
-    summary = summarise(table, settings.chip or host.chip_name(host.chip()), settings.compute_units)
+    summary = summarise(table, settings.chip or host.chip_name(host.chip()), settings.compute_units, placer.SOURCE)
     compiled = placer.describe_compiled(plans, out / COMPILED, summary, inputs["program"])
     content = {"schema": 1, **as_plain(summary), "table": table, "compiled": compiled}
     (out / f"placement.planned.{summary.chip}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
     (out / trace.NAME).write_text(json.dumps(trace.build_events(table, summary)), encoding="utf-8")
-    metrics = list_placement_metrics(summary, "planned", "MLComputePlan")
+    metrics = list_placement_metrics(summary, "planned", placer.SOURCE)
     if isinstance(tasks := compiled["tasks"], (int, float)):
         metrics.append(Metric("ane_tasks", tasks, "1", kind="planned", source="compiled program (hwx)"))
-    realised: dict[str, object] = {"ane_compiled": compiled, "planned_costs": rank_costs(table)}
+    realised: dict[str, object] = {"ane_compiled": compiled}
+    if placer.IS_PRICED:
+        realised["planned_costs"] = rank_costs(table)
     return StageResult(metrics, realised=realised, placement=[summary])
 
 
@@ -72,12 +74,12 @@ def rank_costs(table: list[PlannedOp]) -> dict[str, object]:
     return {"kind": "planned", "source": "MLComputePlan", "ops": ops}
 
 
-def summarise(table: Sequence[PlannedOp], chip: str, compute_units: str) -> Placement:
+def summarise(table: Sequence[PlannedOp], chip: str, compute_units: str, source: str = "MLComputePlan") -> Placement:
     """Return the record's placement entry. Raises Unavailable if no op has a device."""
     placed = [row for row in table if row["preferred"] is not None]
     if not placed:
         raise Unavailable(
-            "MLComputePlan names no device for any op of this program; it does so for deployment targets below iOS17: "
+            f"{source} names no device for any op of this program; MLComputePlan does so for deployment targets below iOS17: "
             "try target=iOS17 or newer"
         )
     chunks = dict.fromkeys((row["chunk"], row["function"]) for row in placed)
@@ -96,7 +98,7 @@ def summarise(table: Sequence[PlannedOp], chip: str, compute_units: str) -> Plac
         segments=sum(part.segments for part in parts),
         transitions=sum(part.transitions for part in parts),
         chunks=parts,
-        reasons=group_reasons(placed),
+        reasons=group_reasons(placed, source),
         unplaced=len(table) - len(placed),
     )
 
@@ -116,7 +118,7 @@ def _sum_shares(rows: Sequence[PlannedOp]) -> Shares:
     return Shares(**{unit: cost / total for unit, cost in costs.items()})
 
 
-def group_reasons(rows: Sequence[PlannedOp]) -> list[Reason]:
+def group_reasons(rows: Sequence[PlannedOp], source: str = "MLComputePlan") -> list[Reason]:
     """Return the reasons why ops are not planned for the Neural Engine, in the compiler's words, most costly first."""
     total = sum(row["cost"] for row in rows) or 1.0
     groups: dict[str, list[PlannedOp]] = defaultdict(list)
@@ -131,7 +133,7 @@ def group_reasons(rows: Sequence[PlannedOp]) -> list[Reason]:
             op_types=dict(Counter(row["op_type"] for row in members).most_common()),
             cost_share=round(sum(row["cost"] for row in members) / total, 6),
             names=[row["name"] for row in members[:5]],
-            source="analytics.mil" if members[0].get("why_not_ane") else "MLComputePlan",
+            source="analytics.mil" if members[0].get("why_not_ane") and source == "MLComputePlan" else source,
         )
         for reason, members in groups.items()
     ]

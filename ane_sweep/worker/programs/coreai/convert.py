@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
+from torch.nn.utils import parametrize
 
 from ane_sweep import native_errors
 from ane_sweep.errors import StageError, WeightsError
@@ -35,6 +36,13 @@ def convert(jobs: Mapping[str, ConversionJob], target: Path) -> Facts:
     }
 
 
+class _Narrow(nn.Module):
+    """A step that takes a weight to fp16."""
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight.half()
+
+
 class _Half(nn.Module):
     """A module in fp16 whose inputs and outputs stay in fp32."""
 
@@ -47,6 +55,10 @@ class _Half(nn.Module):
         self.module = module.half()
         for buffers, name, value in codes:
             buffers[name] = value
+        for part in [*module.modules()]:
+            for name in [*getattr(part, "parametrizations", {})]:
+                if getattr(part, name).dtype is torch.float32:  # as fp4 codes are widened
+                    parametrize.register_parametrization(part, name, _Narrow(), unsafe=True)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         made = self.module(*(value.half() if value.is_floating_point() else value for value in inputs))

@@ -33,6 +33,7 @@ from ane_sweep.worker.runtimes._coremltools import import_coremltools
 if TYPE_CHECKING:
     from coremltools.models.compute_plan import MLComputePlan, MLModelStructure, MLModelStructureProgramBlock
 
+SOURCE, IS_PRICED = "MLComputePlan", True
 _UNITS = {"MLCPUComputeDevice": "cpu", "MLGPUComputeDevice": "gpu", "MLNeuralEngineComputeDevice": "ane"}
 _CLOCKS_S = 2.0  # by which a file's time may lie before the clock's
 

@@ -1,0 +1,100 @@
+"""The ops of a Core AI asset, read in a process of its own: coreai-core 1.0.0b3 kills its process if it cannot read one.
+
+for op in asset_ops.read(Path("model.aimodel")):
+    print(op.name, op.takes, op.gives)
+"""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from math import prod
+from pathlib import Path
+
+from ane_sweep.errors import PackageError
+from ane_sweep.machine import coreai
+
+COMMAND = [sys.executable, "-P", "-m", "ane_sweep.machine.asset_ops"]
+LIMIT_S = 600
+_TENSOR = re.compile(r"tensor<((?:[\d?]+x)*)(\w+)")
+
+
+@dataclass(frozen=True)
+class AssetOp:
+    """An op: its name without the dialect, its function, the types that it takes and gives as MLIR writes them
+    ("tensor<8x8xf16>"), and the names of the ops that make what it takes ("" for an input) and use what it gives.
+    """
+
+    name: str
+    function: str
+    takes: list[str] = field(default_factory=list)
+    gives: list[str] = field(default_factory=list)
+    makers: list[str] = field(default_factory=list)
+    users: list[str] = field(default_factory=list)
+
+
+def split_type(text: str) -> tuple[tuple[int, ...], str]:
+    """Return the shape and the element type of a tensor; an unknown length is -1.
+
+    >>> split_type("tensor<64x2xf8E8M0FNU>")
+    ((64, 2), 'f8E8M0FNU')
+    """
+    if (found := _TENSOR.match(text)) is None:
+        return (), text
+    shape = tuple(-1 if part == "?" else int(part) for part in found[1].split("x")[:-1])
+    return shape, found[2]
+
+
+def count_numbers(text: str) -> int:
+    """Return the count of numbers of a tensor type, 0 if a length is unknown."""
+    return max(0, prod(split_type(text)[0]))
+
+
+def read(path: Path) -> list[AssetOp]:
+    """Return an asset's ops in order, constants among them. Raises PackageError without Core AI's packages, or if they cannot read it."""
+    if missing := coreai.find_missing(("coreai",)):
+        raise PackageError(f"{path}: reading Core AI's assets {missing}")
+    try:
+        done = subprocess.run([*COMMAND, str(path.absolute())], capture_output=True, text=True, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise PackageError(f"{path}: coreai-core did not read it within {LIMIT_S} s") from None
+    if done.returncode != 0:
+        said = [line for line in done.stderr.splitlines() if "error" in line.lower()] or done.stderr.splitlines()[-1:]
+        raise PackageError(f"{path}: coreai-core does not read it: {' '.join(said)[-300:]}")
+    return [AssetOp(**one) for one in json.loads(done.stdout)]
+
+
+def _list_ops(path: Path) -> Iterator[AssetOp]:
+    from coreai.authoring import AIModelAsset
+
+    module = AIModelAsset.load(path).program._module._mlir_module.operation
+    pending = [(module, "")]
+    while pending:
+        op, function = pending.pop()
+        name = _shorten(op.name)
+        if name == "graph":
+            function = str(op.attributes["sym_name"]).strip('"')
+        elif name != "builtin.module":
+            takes, gives = list(op.operands), list(op.results)
+            yield AssetOp(
+                name, function, [str(value.type) for value in takes], [str(value.type) for value in gives],
+                [_name_maker(value) for value in takes],
+                sorted({_shorten(use.owner.name) for value in gives for use in value.uses}),
+            )  # fmt: skip
+        inner = [child for region in op.regions for block in region.blocks for child in block.operations]
+        pending += [(child.operation, function) for child in reversed(inner)]
+
+
+def _shorten(name: str) -> str:
+    return name.removeprefix("coreai.").removeprefix("decomposable.")
+
+
+def _name_maker(value: object) -> str:
+    owner = getattr(value, "owner", None)
+    return _shorten(getattr(owner, "name", ""))
+
+
+if __name__ == "__main__":
+    json.dump([asdict(op) for op in _list_ops(Path(sys.argv[1]))], sys.stdout)
