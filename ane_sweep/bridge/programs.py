@@ -5,6 +5,7 @@ stages call (worker/programs/__init__.py); plans of a kind leave out stages that
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ane_sweep.bridge import declared
 from ane_sweep.bridge.stages import ALL
@@ -23,6 +24,7 @@ class ProgramKind:
     packages  its programs are packages that mil/ reads, so that they can be cut, predicted and taken from a user
     distributions  further packages that make and run it; their versions are part of the keys
     lacks     axes that its converter knows nothing of
+    codes     the backend of coreai-opt whose compressed torch modules its converter takes; "" for none
     """
 
     title: str
@@ -31,6 +33,7 @@ class ProgramKind:
     packages: bool = False
     distributions: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
+    codes: Literal["", "CoreML", "CoreAI"] = ""
 
 
 PROGRAMS = {

@@ -14,7 +14,7 @@ _NO_FLOATS = "{}: Core ML's programs hold no weights of narrow floats; toolchain
 
 def is_in_torch(cell: Cell, kind: str) -> bool:
     """Return True if coreai-opt compresses a cell's weights before they are converted to a program of this kind."""
-    if not cell.precision_settings.weights or cell.compressor == "ane_sweep":
+    if not cell.precision_settings.weights or cell.compressor == "ane_sweep" or not PROGRAMS[kind].codes:
         return False
     return cell.compressor == "coreai_opt" or not offers(kind, "compress")
 
@@ -39,22 +39,25 @@ def refusal(cell: Cell, kind: str, is_package: bool) -> str | None:
     if not is_in_torch(cell, kind):
         if recipe["kind"] == "float":
             return _NO_FLOATS.format(asked)
-        return refuse(kind, "compress", f"{asked} compressor={cell.compressor}")
+        if cell.compressor == "coreai_opt":
+            return f"{asked} compressor=coreai_opt: {PROGRAMS[kind].title} is not made of its codes"
+        return refuse(kind, "compress", asked if cell.compressor == "auto" else f"{asked} compressor={cell.compressor}")
     if is_package:
         return f"{asked}: {_OF_PROGRAMS}, and {cell.model} is a package: compressor=ane_sweep"
     if unknown := _find_unknown(recipe):
         instead = "" if not offers(kind, "compress") else "; compressor=ane_sweep"
         return f"{asked}: {_OF_PROGRAMS}, and this recipe {unknown}{instead}"
-    if recipe["kind"] == "float" and PROGRAMS[kind].packages:
+    takes = PROGRAMS[kind].codes
+    if recipe["kind"] == "float" and takes == "CoreML":
         return _NO_FLOATS.format(asked)
-    if (recipe["kind"], recipe.get("bits")) == ("palettized", 3) and not PROGRAMS[kind].packages:
+    if (recipe["kind"], recipe.get("bits"), takes) == ("palettized", 3, "CoreAI"):
         return f"{asked}: coreai-torch 0.4.3 writes tables of 1, 2, 4, 6 and 8 bits"
     missing = coreai.find_missing(("coreai_opt",))
     return f"{asked} compressor=coreai_opt {missing}" if missing else None
 
 
 def _find_unknown(recipe: Mapping[str, object]) -> str | None:
-    """Return what of a recipe is not asked of coreai-opt here, or None."""
+    """Return the first part of a recipe that is not asked of coreai-opt here, or None."""
     rules = (
         (recipe["kind"] == "mixed", "weighs the ops of a program"),
         (recipe["activations"] is not None, "calibrates the ops of a program"),

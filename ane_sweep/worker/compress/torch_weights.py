@@ -45,11 +45,9 @@ def compress(module: nn.Module, ports: Ports, recipe: recipes.Recipe, program: s
             compressor = _choose(module, recipe)
             prepared = compressor.prepare(examples)
             changed = _list_changed(prepared)
-            of_coreml = PROGRAMS[program].packages
-            made = compressor.finalize(
-                prepared, backend=ExportBackend.CoreML if of_coreml else ExportBackend.CoreAI
-            ).eval()
-            if of_coreml:
+            backend = ExportBackend[PROGRAMS[program].codes]
+            made = compressor.finalize(prepared, backend=backend).eval()
+            if backend is ExportBackend.CoreML:
                 _finish_tied(made, changed)
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
         said = " ".join(native_errors.text_of(error).split())[:1000]

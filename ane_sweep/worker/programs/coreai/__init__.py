@@ -3,7 +3,7 @@
 from ane_sweep.bridge.programs import ProgramKind
 
 PROGRAM = ProgramKind(
-    title="Core AI's asset", suffix=".aimodel", toolchain="coreai",
+    title="Core AI's asset", suffix=".aimodel", toolchain="coreai", codes="CoreAI",
     distributions=("coreai-core", "coreai-torch"),
     lacks=("cache", "classes", "converter", "inputs", "mask_dtype", "norm", "output_type", "pieces"),
 )  # fmt: skip

@@ -2,4 +2,4 @@
 
 from ane_sweep.bridge.programs import ProgramKind
 
-PROGRAM = ProgramKind(title="Core ML's ML Program", suffix=".mlpackage", packages=True)
+PROGRAM = ProgramKind(title="Core ML's ML Program", suffix=".mlpackage", packages=True, codes="CoreML")
