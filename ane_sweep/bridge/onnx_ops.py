@@ -10,6 +10,7 @@ import ane_sweep
 NEEDED = ("onnx", "onnx2torch", "onnxruntime")
 OURS = Path(ane_sweep.__file__).parent / "worker" / "models" / "_onnx_ops.py"
 FOLDED = {"QuantizeLinear", "DequantizeLinear"}  # worker/models/_onnx_graph.py takes them out
+BRANCHES = {"If"}  # folded there, if shapes alone decide them
 _REGISTERED = re.compile(r"""add_converter\(\s*operation_type=['"](\w+)""")
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 KIND = "onnx"  # of a Source
 FILE, SAMPLES = "file", "samples"  # the roles that a worker finds them under
-_OPSETS = (9, 21)
+_OPSETS = (6, 21)
 _LFS = b"version https://git-lfs.github.com/spec/"
 _FLOATS, _BYTE, _BOOL = (1, 10, 11), 2, 9  # TensorProto.DataType: float, float16, double; uint8; bool
 _DTYPES = dict.fromkeys(_FLOATS, "float32") | {
@@ -103,8 +103,11 @@ def _find_unsupported(model: "ModelProto", what: str) -> list[str]:
     local = {(one.domain, one.name) for one in model.functions}
     nodes = [*model.graph.node, *(node for one in model.functions for node in one.node)]
     lacking: dict[str, list[str]] = {}
+    by_numbers = _find_computed(model)
     for number, node in enumerate(nodes):
-        if (node.domain, node.op_type) in local:
+        if (node.domain, node.op_type) in local or (
+            node.op_type in onnx_ops.BRANCHES and node.input[0] not in by_numbers
+        ):
             continue
         if node.domain in ("", "ai.onnx"):
             schema = onnx.defs.get_schema(node.op_type, opset, "") if onnx.defs.has(node.op_type) else None
@@ -119,6 +122,17 @@ def _find_unsupported(model: "ModelProto", what: str) -> list[str]:
         f"{f' and {len(names) - 5} more' if len(names) > 5 else ''}; export the net without it"
         for kind, names in lacking.items()
     ]
+
+
+def _find_computed(model: "ModelProto") -> set[str]:
+    """Return the names of values that depend on the inputs' numbers, not on their shapes alone."""
+    held = {one.name for one in model.graph.initializer}
+    found = {one.name for one in model.graph.input} - held
+    for node in model.graph.node:  # in order: what a node takes is made before it
+        inner = {name for one in node.attribute for part in one.g.node for name in part.input}
+        if node.op_type not in ("Shape", "Size") and (found & {*node.input} or inner & found):
+            found.update(node.output)
+    return found
 
 
 def _external_files(model: "ModelProto") -> Iterator[str]:

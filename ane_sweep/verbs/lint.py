@@ -11,6 +11,7 @@ it is asked for.
 import argparse
 import json
 import shlex
+import tempfile
 from pathlib import Path
 
 from ane_sweep import __version__
@@ -28,8 +29,9 @@ from ane_sweep.outward import escape_controls, mask_credentials
 from ane_sweep.placement import chips, judge
 from ane_sweep.placement.chips import Chip
 from ane_sweep.placement.predict import COMPUTE_UNITS
+from ane_sweep.placement.programs import Program
 from ane_sweep.terminal import BAD_CONFIGURATION, IN_DOUBT, NOT_ALL_OK, OK, say
-from ane_sweep.verbs import _assets, _hazards
+from ane_sweep.verbs import _assets, _hazards, _onnx
 from ane_sweep.words import Parser, make_number_reader
 
 HOLDS, FALLS_SHORT, UNREADABLE = OK, NOT_ALL_OK, BAD_CONFIGURATION
@@ -44,7 +46,8 @@ def lint(args: list[str]) -> int:
     _check_words(given)
     if _assets.are_assets(given.paths):
         return _assets.lint(given)
-    with judge.pause_collection():
+    with judge.pause_collection(), tempfile.TemporaryDirectory(prefix="lint-") as scratch:
+        given.scratch = Path(scratch)
         return _report(given)
 
 
@@ -110,7 +113,7 @@ def _judge(
     path: Path, wanted: list[Chip], given: argparse.Namespace, trial: ProgramTrial | None, *, must_estimate: bool
 ) -> list[Judgement]:
     """Return a package's judgement on each chip, compared with its baseline. Raises PackageError."""
-    loaded = judge.load(path)
+    loaded = _load(path, given.inputs, given.scratch)
     share = _least_share(given)
     before = baseline.open_baseline(given.baseline, path) if given.baseline else None
     found = []
@@ -121,6 +124,11 @@ def _judge(
         if before is not None:
             baseline.compare(found[-1], before)
     return found
+
+
+def _load(path: Path, inputs: str | None, scratch: Path) -> list[Program]:
+    """Return the programs of a package, or of an ONNX file, which is converted below `scratch`. Raises PackageError."""
+    return judge.load(_onnx.convert(path, inputs, scratch) if path.suffix == _onnx.SUFFIX else path)
 
 
 def _least_share(given: argparse.Namespace) -> float:
@@ -156,6 +164,10 @@ def _print(path: Path, made: list[Judgement], chip: str, trial: ProgramTrial | N
             print(escape_controls(text))
         if one.changes is not None and one.changes.is_none:
             print(f"  note  no op moved, came or went, compared with {escape_controls(str(one.baseline))}")
+    if path.suffix == _onnx.SUFFIX:
+        for text in _onnx.describe_nodes(made[0].verdict.ops):
+            print(escape_controls(text))
+        return
     is_off = any(row.preferred != "ane" for one in made for row in one.verdict.ops)
     if line := _advise_fix(path, chip, is_off):
         print(escape_controls(line))
@@ -211,7 +223,7 @@ def _parser() -> Parser:
     )
     parser.add(
         "paths PACKAGE",
-        "a .mlpackage (or a file in it), a .mlmodelc, a folder of chunks; or Core AI's: a .aimodel, a .aimodelc",
+        "a .mlpackage (or a file in it), a .mlmodelc, a folder of chunks; an .onnx; or Core AI's: a .aimodel, a .aimodelc",
         Path,
         nargs="+",
     )
@@ -229,6 +241,7 @@ def _parser() -> Parser:
     parser.add(
         "--share ops|cost", "what it is a share of: ops, or what Core ML's planner prices them at", default="ops"
     )
+    parser.add("--inputs {NAME: SIZES}", "of an .onnx with free axes, as '{image: [1,3,224,224]}'", _onnx.check_sizes)
     _hazards.add_options(parser)
     parser.add(
         "--max-ms MS",

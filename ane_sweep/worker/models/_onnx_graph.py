@@ -1,7 +1,7 @@
 """Rewriting of an ONNX graph, without a change of its values, into ops and versions that onnx2torch converts."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +13,21 @@ from onnx.reference import ReferenceEvaluator
 from ane_sweep.bridge import onnx_ops
 from ane_sweep.errors import StageError
 
+LARGEST = 2**31 - 2**20  # bytes of a message: protobuf's limit
+_FIRST_RUN = 7  # onnxruntime's oldest opset
 _OLDEST, _NEWEST = 13, 17  # opsets that onnx2torch converts; what is outside is brought there
 _WIDE = (TensorProto.FLOAT16, TensorProto.DOUBLE)
 _AXES_FIRST = {"ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
                "ReduceProd", "ReduceSumSquare"}  # fmt: skip
 
 
-def simplify(model: ModelProto, sizes: dict[str, tuple[int, ...]]) -> ModelProto:
-    """Return an equal model in fp32 with constants folded. `sizes` fixes inputs' shapes, by their names.
+def simplify(model: ModelProto, sizes: dict[str, tuple[int, ...]]) -> tuple[ModelProto, ModelProto]:
+    """Return an equal model in fp32 with constants folded, in the form that onnx2torch converts, and in the form that
+    onnxruntime runs. `sizes` fixes inputs' shapes, by their names.
 
     Raises StageError for a node that cannot be expressed.
     """
+    _drop_held_inputs(model)
     for value in model.graph.input:
         for axis, size in enumerate(sizes.get(value.name, ())):
             value.type.tensor_type.shape.dim[axis].dim_value = size
@@ -34,10 +38,32 @@ def simplify(model: ModelProto, sizes: dict[str, tuple[int, ...]]) -> ModelProto
     if _opset(model) < _OLDEST:
         model = version_converter.convert_version(model, _OLDEST)
     model = _fold_constants(model)
+    _refuse_branches(model)
+    folded = ModelProto.FromString(model.SerializeToString()) if model.ByteSize() < LARGEST else model
     _drop_allowzero(model)
     _lower(model)
+    _mend_sums(model)
+    _mend_flatten(model)
+    _mend_average_pools(model)
     _name_outputs(model)
-    return model
+    return model, folded
+
+
+def _drop_held_inputs(model: ModelProto) -> None:
+    """Drop inputs that have a value in the file: exporters of before IR version 4 list every weight among the inputs."""
+    held = {one.name for one in model.graph.initializer}
+    kept = [value for value in model.graph.input if value.name not in held]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    model.ir_version = max(model.ir_version, 4)
+
+
+def renew(model: ModelProto) -> ModelProto | None:
+    """Return a model of an opset that onnxruntime has no kernels for (before 7) in a newer one, or None for others."""
+    if _opset(model) >= _FIRST_RUN:
+        return None
+    _drop_held_inputs(model)
+    return version_converter.convert_version(model, _OLDEST)
 
 
 def _opset(model: ModelProto) -> int:
@@ -124,7 +150,12 @@ def _clip(node: NodeProto, before: NodeProto, held: dict[str, TensorProto], mode
 
 def _dequantise(node: NodeProto, held: dict[str, TensorProto], numbers: np.ndarray) -> np.ndarray:
     """Return the fp32 numbers that a DequantizeLinear gives for `numbers`."""
-    constants = [numpy_helper.from_array(numbers, node.input[0]), *(held[name] for name in node.input[1:] if name)]
+    return _run_node(node, numbers, [held[name] for name in node.input[1:] if name])
+
+
+def _run_node(node: NodeProto, numbers: np.ndarray, others: Sequence[TensorProto] = ()) -> np.ndarray:
+    """Return the fp32 output of a node whose first input is `numbers`."""
+    constants = [numpy_helper.from_array(numbers, node.input[0]), *others]
     graph = helper.make_graph([node], "one", [], [helper.make_empty_tensor_value_info(node.output[0])], constants)
     one = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
     (made,) = ReferenceEvaluator(one).run(None, {})
@@ -142,6 +173,13 @@ def _fold_constants(model: ModelProto) -> ModelProto:
         options.optimized_model_filepath = str(after)
         onnxruntime.InferenceSession(str(before), options, providers=["CPUExecutionProvider"])
         return onnx.load(after)
+
+
+def _refuse_branches(model: ModelProto) -> None:
+    if left := [node.name or node.output[0] for node in model.graph.node if node.op_type in onnx_ops.BRANCHES]:
+        raise StageError(
+            f"nodes {', '.join(left[:5])} (If): their condition depends on numbers; no conversion to torch"
+        )
 
 
 def _drop_allowzero(model: ModelProto) -> None:
@@ -222,6 +260,59 @@ def _lower_resize(node: NodeProto, held: dict[str, np.ndarray], model: ModelProt
     if _attribute(node, "antialias", 0) or _attribute(node, "axes") or policy != b"stretch":
         raise StageError(f"node {node.name} (Resize): antialias, axes and keep_aspect_ratio_policy have no conversion")
     _remove(node, "antialias", "axes", "keep_aspect_ratio_policy")
+
+
+def _mend_sums(model: ModelProto) -> None:
+    """Write out the direction of each CumSum: onnx2torch 1.5.15 sums backwards where the file leaves the default."""
+    for node in model.graph.node:
+        if node.op_type == "CumSum" and _attribute(node, "reverse") is None:
+            node.attribute.append(helper.make_attribute("reverse", 0))
+
+
+def _mend_flatten(model: ModelProto) -> None:
+    """Write a Flatten of a vector as a Reshape: onnx2torch 1.5.15 flattens from an axis that a vector lacks."""
+    ranks = {one.name: len(one.type.tensor_type.shape.dim) for one in [*model.graph.input, *model.graph.value_info]}
+    for node in model.graph.node:
+        if node.op_type == "Flatten" and ranks.get(node.input[0]) == 1:
+            shape = [-1, 1] if _attribute(node, "axis", 1) == 1 else [1, -1]
+            model.graph.initializer.append(numpy_helper.from_array(np.array(shape), f"{node.output[0]}_shape"))
+            node.CopyFrom(
+                helper.make_node("Reshape", [node.input[0], f"{node.output[0]}_shape"], node.output, name=node.name)
+            )
+
+
+def _mend_average_pools(model: ModelProto) -> None:
+    """Write an AveragePool whose two ends are padded differently as Pad, AveragePool, and a product that undoes the padding's
+    part in each mean; onnx2torch 1.5.15 has none of it. Without a known shape it is left as it is.
+    """
+    values = [*model.graph.input, *model.graph.output, *model.graph.value_info]
+    shapes = {one.name: [dim.dim_value for dim in one.type.tensor_type.shape.dim] for one in values}
+    kept: list[NodeProto] = []
+    for node in model.graph.node:
+        pads, shape = _attribute(node, "pads"), shapes.get(node.input[0]) if node.input else None
+        is_plain = not isinstance(pads, list) or pads[: len(pads) // 2] == pads[len(pads) // 2 :]
+        if node.op_type != "AveragePool" or is_plain or not shape or not all(shape) or _attribute(node, "ceil_mode", 0):
+            kept.append(node)
+            continue
+        assert isinstance(pads, list)
+        name, ends = node.output[0], [0, 0, *pads[: len(pads) // 2], 0, 0, *pads[len(pads) // 2 :]]
+        counts_padding = bool(_attribute(node, "count_include_pad", 0))
+        _remove(node, "pads", "count_include_pad")
+        pool = helper.make_node("AveragePool", [f"{name}_padded"], [f"{name}_mean"], name=node.name)
+        pool.attribute.extend(node.attribute)
+        inside = np.pad(
+            np.ones([1, 1, *shape[2:]], np.float32),
+            [(0, 0), (0, 0), *zip(pads[: len(pads) // 2], pads[len(pads) // 2 :])],
+        )
+        share = np.ones(1, np.float32) if counts_padding else 1 / _run_node(pool, inside)
+        model.graph.initializer.append(numpy_helper.from_array(np.array(ends), f"{name}_ends"))
+        model.graph.initializer.append(numpy_helper.from_array(share.astype(np.float32), f"{name}_share"))
+        kept += [
+            helper.make_node("Pad", [node.input[0], f"{name}_ends"], [f"{name}_padded"], name=f"{node.name}_pad"), pool,
+            helper.make_node("Mul", [f"{name}_mean", f"{name}_share"], node.output, name=f"{node.name}_share"),
+        ]  # fmt: skip
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
 
 
 _LOWER = {"Split": _lower_split, "Pad": _refuse_input(3), "Resize": _lower_resize}

@@ -2,7 +2,7 @@
 
 import onnx
 import torch
-from torch import nn
+from torch import fx, nn
 
 from ane_sweep.errors import StageError
 from ane_sweep.worker.models import _torchvision  # noqa: F401  before onnx2torch, which imports torchvision
@@ -17,9 +17,12 @@ from onnx2torch.utils.common import OnnxMapping, OperationConverterResult
 _GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2)}  # torch's order of the gates, as places in ONNX's (iofc; zrh)
 
 
-def to_torch(model: onnx.ModelProto) -> nn.Module:
+__all__ = ["OnnxGraph", "to_torch"]
+
+
+def to_torch(model: onnx.ModelProto) -> fx.GraphModule:
     """Return a simplified ONNX model (_onnx_graph.py) as a torch module. Raises NotImplementedError, StageError."""
-    made: nn.Module = onnx2torch.convert(model)
+    made: fx.GraphModule = onnx2torch.convert(model)
     return made
 
 

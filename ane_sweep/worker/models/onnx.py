@@ -4,26 +4,23 @@ arch   path, inputs (bridge/shapes.py), files (digests), packages (versions), sa
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import onnx
-import onnxruntime
 import torch
-from torch import nn
+from torch import fx, nn
 
 from ane_sweep.bridge import shapes
 from ane_sweep.bridge.onnx_ops import safe_name
-from ane_sweep.worker.models import _onnx_graph, _onnx_ops, _own, module
+from ane_sweep.worker.models import _onnx_check, _onnx_graph, _onnx_ops, _own, module
 from ane_sweep.worker.models._types import Model
-
-_NUMPY = {"float": np.float32, "float16": np.float16, "double": np.float64, "bool": np.bool_}
 
 
 class ConvertedGraph(nn.Module):
     """A converted graph, which takes its inputs in order and returns {name: output}."""
 
-    def __init__(self, net: nn.Module, names: Sequence[str]):
+    def __init__(self, net: fx.GraphModule, names: Sequence[str]):
         super().__init__()
         self.net, self.names = net, names
 
@@ -33,51 +30,50 @@ class ConvertedGraph(nn.Module):
 
 
 class OnnxModule(module.OwnModule):
-    """An OwnModule whose reference outputs are onnxruntime's."""
+    """An OwnModule whose reference outputs are onnxruntime's. Its program's values are named after the file's nodes."""
+
+    names_values_by = "inner.net."  # the path of the nodes' modules
 
     def __init__(self, inner: nn.Module, taken: tuple[shapes.Input, ...], path: str, file: Path):
         super().__init__(inner, taken, path)
         self.file = file
 
+    @cached_property
+    def runnable(self) -> str | bytes:
+        """The file, or its content in a newer opset if onnxruntime has no kernels for it."""
+        renewed = _onnx_graph.renew(onnx.load(self.file, load_external_data=False))
+        return str(self.file) if renewed is None else renewed.SerializeToString()
+
     def compute_reference(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return onnxruntime's outputs in fp32 and int32."""
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level, options.intra_op_num_threads = 3, 1
-        # Further levels fuse QDQ into int8 kernels, which saturate on processors without VNNI: 11 % of the largest output.
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        session = onnxruntime.InferenceSession(str(self.file), options, providers=["CPUExecutionProvider"])
-        feeds = {
-            one.name: value.numpy().astype(_to_numpy(one.type))
-            for one, value in zip(session.get_inputs(), values, strict=True)
-        }
-        made = [torch.from_numpy(np.asarray(value)) for value in session.run(None, feeds)]
+        made = [torch.from_numpy(value) for value in _onnx_check.run(self.runnable, values)]
         return tuple(value.float() if value.is_floating_point() else value.int() for value in made)
-
-
-def _to_numpy(kind: str) -> np.dtype[np.generic]:
-    name = kind.removeprefix("tensor(").removesuffix(")")
-    return np.dtype(_NUMPY.get(name, name))
 
 
 def build_given(params: dict[str, Model], inputs: dict[str, Path]) -> OnnxModule:
     """Convert the file and run it once. Raises StageError, with the node if one has no conversion."""
     arch, file = params["model"]["arch"], inputs["file"]
     taken = shapes.read(arch["inputs"])
-    with _own.user_code(f"model.path={arch['path']}: converting it to torch"):
-        inner = convert(file, taken)
+    what = f"model.path={arch['path']}: converting it to torch"
+    with _own.user_code(what):
+        inner, folded = convert(file, taken)
     made = OnnxModule(inner, taken, arch["path"], file).eval()
     module.run_once(made, None)
+    with _own.user_code(what):
+        _onnx_check.compare(
+            folded, inner.net, [value.to(getattr(torch, one.dtype)) for one, value in zip(taken, made.example)]
+        )
     return made
 
 
-def convert(file: Path, taken: Sequence[shapes.Input]) -> ConvertedGraph:
-    """Return the file as a torch module in fp32, with the sizes of inputs that have one shape."""
+def convert(file: Path, taken: Sequence[shapes.Input]) -> tuple[ConvertedGraph, onnx.ModelProto]:
+    """Return the file as a torch module in fp32, with the sizes of inputs that have one shape, and the graph that it is compared with."""
     model = onnx.load(file)
     names = [safe_name(one.name) for one in model.graph.output]
     fixed = {one.name: one.points()[0] for one in taken if not one.flexible}
     sizes = {one.name: fixed[safe_name(one.name)] for one in model.graph.input if safe_name(one.name) in fixed}
-    simple = _onnx_graph.simplify(model, sizes)
-    return ConvertedGraph(_onnx_ops.to_torch(simple).requires_grad_(False), names)
+    simple, folded = _onnx_graph.simplify(model, sizes)
+    return ConvertedGraph(_onnx_ops.to_torch(simple).requires_grad_(False), names), folded
 
 
 VARIANTS = {"original": build_given}

@@ -14,7 +14,7 @@ from coremltools.converters.mil.mil import Program
 from coremltools.models.utils import MultiFunctionDescriptor, save_multifunction
 
 from ane_sweep import native_errors
-from ane_sweep.bridge import building
+from ane_sweep.bridge import building, onnx_ops
 from ane_sweep.bridge.building import DECODE, POSITION
 from ane_sweep.errors import StageError, WeightsError
 from ane_sweep.worker import grow, memory
@@ -109,7 +109,19 @@ def _trace(module: torch.nn.Module, ports: Ports, options: building.Options) -> 
         trace: Callable[..., torch.jit.ScriptModule] = torch.jit.trace  # which carries no types
         traced = trace(module, examples, check_trace=False)
     memory.release_freed_memory()  # of the one run
+    if path := getattr(module, "names_values_by", ""):
+        _name_values(traced, path)
     return traced
+
+
+def _name_values(traced: torch.jit.ScriptModule, path: str) -> None:
+    """Name the values of a traced graph after the modules below `path` that make them: coremltools names ops so."""
+    torch._C._jit_pass_inline(traced.graph)
+    for node in traced.graph.nodes():
+        scope = node.scopeName().rpartition(path)[2]
+        if scope and path in node.scopeName():
+            for value in node.outputs():
+                value.setDebugName(onnx_ops.safe_name(scope))
 
 
 def _is_half(port: Port, options: building.Options) -> bool:

@@ -13,7 +13,7 @@ import torch
 from coremltools.converters.mil import Builder as mb
 from coremltools.converters.mil.frontend.torch.converter import TranscriptionContext
 from coremltools.converters.mil.frontend.torch.internal_graph import InternalTorchIRNode as Node
-from coremltools.converters.mil.frontend.torch.ops import _get_inputs
+from coremltools.converters.mil.frontend.torch.ops import _get_inputs, expand
 from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY as known
 from coremltools.converters.mil.mil import Var, types
 
@@ -119,4 +119,9 @@ def _compute_matrix(kind: str, size: int, made: int, scale: float | None, corner
 
 _FILTERS = ("upsample_bicubic2d", "_upsample_bicubic2d_aa", "_upsample_bilinear2d_aa")
 _WRONG = ("_upsample_bilinear2d_aa",)
-_OPS = {"new_ones": _convert_new_ones, "diff": _convert_diff, **dict.fromkeys(_FILTERS, _convert_resize)}
+_OPS = {
+    "new_ones": _convert_new_ones,
+    "diff": _convert_diff,
+    "broadcast_to": expand,
+    **dict.fromkeys(_FILTERS, _convert_resize),
+}
