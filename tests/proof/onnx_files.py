@@ -3,16 +3,17 @@
     python -m tests.proof.onnx_files     writes tests/proof/ONNX.md; needs the extra `onnx`, torchvision, onnxscript, skl2onnx
 
 The files: onnx's own model tests (nine nets of its model zoo without their weights, 117 nets and ops of PyTorch's first
-exporter, 23 written by hand), torchvision and transformers through both of PyTorch's exporters, scikit-learn through skl2onnx.
+exporter, 23 written by hand), torchvision's, an encoder and an LSTM through both of PyTorch's exporters, scikit-learn through skl2onnx.
 Every net is swept in fp16 and compared with onnxruntime on the file; the ops of the standard's node tests are compared as
 torch modules alone.
 """
 
+import json
+import subprocess
 import sys
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +35,6 @@ TARGET = Path(__file__).with_name("ONNX.md")
 SHIPPED = Path(onnx.__file__).parent / "backend" / "test" / "data"
 EVERY = 4  # of PyTorch's first exporter, so many files are left out between two that are swept
 HEADS = ("file", "from", "result", "PSNR", "ops", "ANE ops (M4)", "why not")
-VISION = ("resnet18", "mobilenet_v3_small", "squeezenet1_1", "shufflenet_v2_x0_5", "efficientnet_b0")
 
 
 def list_shipped() -> list[Path]:
@@ -43,38 +43,10 @@ def list_shipped() -> list[Path]:
     return [path for kind in kinds for path in sorted(SHIPPED.glob(kind))]
 
 
-def export_nets(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Write nets of torchvision, transformers and scikit-learn; yield each file and its exporter."""
-    import torchvision
-    import transformers
-    from skl2onnx import to_onnx
-    from sklearn import linear_model, neural_network, preprocessing
-
-    torch.manual_seed(0)
-    picture, ids = torch.zeros(1, 3, 64, 64), torch.zeros(1, 16, dtype=torch.int64)
-    nets = {name: (getattr(torchvision.models, name)(), picture) for name in VISION}
-    config = transformers.AutoConfig.for_model(
-        "bert", hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128, vocab_size=300
-    )
-    bert = transformers.AutoModel.from_config(config, attn_implementation="eager")
-    nets["bert"] = (bert, ids)
-    nets["lstm"] = (torch.nn.LSTM(8, 16, batch_first=True), torch.zeros(1, 12, 8))
-    for name, (net, example) in nets.items():
-        for dynamo in (False, True):
-            path = folder / f"{name}-{'dynamo' if dynamo else 'torchscript'}.onnx"
-            torch.onnx.export(
-                net.eval(), (example,), path, opset_version=18 if dynamo else 17, dynamo=dynamo, external_data=False
-            )
-            yield path, f"torch {torch.__version__}, {'dynamo' if dynamo else 'TorchScript'}"
-    x, y = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32), np.arange(50) % 3
-    learners = {
-        "mlp": neural_network.MLPRegressor((16,)), "line": linear_model.LinearRegression(),
-        "scaler": preprocessing.StandardScaler(),
-    }  # fmt: skip
-    for name, learner in learners.items():
-        path = folder / f"{name}-sklearn.onnx"
-        path.write_bytes(to_onnx(learner.fit(x, y.astype(np.float32)), x[:1], target_opset=17).SerializeToString())
-        yield path, f"scikit-learn, skl2onnx {host.version_of('skl2onnx')}"
+def export_nets(folder: Path) -> list[tuple[Path, str]]:
+    """Export nets in a process of its own, and return each file and its exporter."""
+    subprocess.run([sys.executable, "-m", "tests.proof.onnx_nets", str(folder)], check=True, stdout=subprocess.DEVNULL)
+    return [(folder / name, origin) for name, origin in json.loads((folder / "origins.json").read_text()).items()]
 
 
 def sweep(path: Path, origin: str, folder: Path) -> list[str]:
