@@ -1,5 +1,6 @@
 """Checks of cells before anything runs: unknown names, impossible combinations, dubious ones."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from ane_sweep import data
@@ -239,7 +240,8 @@ def notes(
             f"variant=split_einsum of {', '.join(taken)} is taken as rewrite=ane: the converted program is rewritten where the first "
             "of `chips` gains (`ane-sweep fix --list`)"
         )
-    given = list(dict.fromkeys(cell.model for cell in cells if cell.model_settings.is_given))
+    shapes = {(cell.model, repr(cell.model_settings.inputs)) for cell in cells if cell.model_settings.is_given}
+    given = [model for model, count in Counter(model for model, _ in sorted(shapes)).items() if count == 1]
     if given and "seq_len" in axes:
         found.append(
             f"seq_len not applicable: {', '.join(given)} brings its shapes, so cells that differ only in it share their work"

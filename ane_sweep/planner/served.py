@@ -12,7 +12,7 @@ from ane_sweep.bridge import families, nanogpt
 from ane_sweep.bridge.families import Serves
 from ane_sweep.bridge.settings import read_model
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import architecture, derive, options, sizing, unread
+from ane_sweep.planner import any_class, architecture, derive, options, sizing, unread
 from ane_sweep.planner.checkpoint_files import Hub, is_folder
 from ane_sweep.planner.checkpoints import described, json_object
 from ane_sweep.planner.paths import conf_dir
@@ -40,7 +40,13 @@ def option(name: str) -> dict[str, object]:
         )
     if "${" in path.read_text(encoding="utf-8", errors="replace"):
         raise ConfigError(f"model={name}: {path} holds ${{...}}, which would be looked up on this machine; take it out")
-    family, serves, task = _match_family(name, config)
+    try:
+        family, serves, task = _match_family(name, config)
+    except _Unserved:
+        given = any_class.option(name, path.parent, config) if is_folder(name) else None
+        if given is None:
+            raise
+        return given
     arch = {key: value for key, value in described(config, serves, task).items() if key not in _UNREAD}
     return _option(name, family, serves, task, arch)
 
@@ -83,16 +89,18 @@ def _match_family(name: str, config: Mapping[str, object]) -> tuple[str, Serves,
                 if one in serves.architectures:
                     return family, serves, serves.architectures[one]
             of_it = f"family {family} serves {', '.join(serves.architectures)} of this model_type"
-            raise ConfigError(_unserved(name, kind, named, of_it))
+            raise _unserved(name, kind, named, of_it)
     near = _nearest(config)
-    raise ConfigError(
-        _unserved(name, kind, named, f"the nearest, by the keys of its config.json, is {near}" if near else "")
-    )
+    raise _unserved(name, kind, named, f"the nearest, by the keys of its config.json, is {near}" if near else "")
 
 
-def _unserved(name: str, kind: object, named: list[str], near: str) -> str:
+class _Unserved(ConfigError):
+    """A checkpoint of a class that no family serves."""
+
+
+def _unserved(name: str, kind: object, named: list[str], near: str) -> _Unserved:
     what = f"{', '.join(named) or 'no architecture'} (model_type {str(kind)[:80]!r})"
-    return f"model={name}: no family here serves {what}{f'; {near}' if near else ''}. {_module_way(name)}"
+    return _Unserved(f"model={name}: no family here serves {what}{f'; {near}' if near else ''}. {_module_way(name)}")
 
 
 def _module_way(name: str) -> str:

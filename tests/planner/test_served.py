@@ -78,7 +78,7 @@ def test_every_family_but_the_made_one_serves_and_no_two_serve_one_thing():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"architectures": ["GPT2ForTokenClassification"]}, "no family here serves GPT2ForTokenClassification (model_type 'gpt2'); "
+        ({"architectures": ["GPT2ForNothing"]}, "no family here serves GPT2ForNothing (model_type 'gpt2'); "
          "family gpt2 serves GPT2LMHeadModel, GPT2Model of this model_type. Any PyTorch module converts as `original`"),
         ({"model_type": "gpt9"}, "the nearest, by the keys of its config.json, is gpt2. Any PyTorch module"),
         ({"architectures": None}, "serves no architecture (model_type 'gpt2')"),

@@ -3,9 +3,9 @@
     python -m tests.proof.onnx_files     writes tests/proof/ONNX.md; needs the extra `onnx`, torchvision, onnxscript, skl2onnx
 
 The files: onnx's own model tests (nine nets of its model zoo without their weights, 117 nets and ops of PyTorch's first
-exporter, 23 written by hand), torchvision's, an encoder and an LSTM through both of PyTorch's exporters, scikit-learn through skl2onnx.
-Every net is swept in fp16 (the model zoo's in fp32) and compared with onnxruntime on the file; the ops of the standard's node tests are compared as
-torch modules alone.
+exporter, 23 written by hand), torchvision's, an encoder and an LSTM through both of PyTorch's exporters, scikit-learn
+through skl2onnx. Every net is swept in fp16 (the zoo's in fp32) and compared with onnxruntime on the file; the ops of the
+standard's node tests are compared as torch modules alone.
 """
 
 import json
@@ -157,8 +157,8 @@ def write_page(rows: list[list[str]], ops: Counter[str]) -> str:
     results = Counter(row[2] for row in rows)
     counted = ", ".join(f"{count} {result}" for result, count in results.most_common())
     head = (
-        f"# ONNX files of others\n\nWritten by `python -m tests.proof.onnx_files` on Linux with {tools}. Each file in fp16, the zoo's in fp32, compared with "
-        f"onnxruntime on the file; placement predicted. {len(rows)} files: {counted}.\n\n"
+        f"# ONNX files of others\n\nWritten by `python -m tests.proof.onnx_files` on Linux with {tools}. Each file in fp16, the zoo's "
+        f"in fp32, compared with onnxruntime on the file; placement predicted. {len(rows)} files: {counted}.\n\n"
     )
     second = "\n## The ops of the standard\n\nonnx's node tests, as torch modules in fp32 beside onnxruntime on the same graph:\n\n"
     table = format_table(("result", "ops"), [[result, str(count)] for result, count in ops.most_common()])
