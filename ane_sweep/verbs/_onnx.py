@@ -18,7 +18,7 @@ _STEP = re.compile(r"(_cast_fp(16|32))?(_\d+)?$")  # what coremltools adds to a 
 
 
 def check_sizes(text: str) -> str:
-    """Return the value of --inputs as it was given. Raises ValueError, whose text says what is expected."""
+    """Return the unchanged value of --inputs. Raises ValueError, whose text says what is expected."""
     try:
         sizes = yaml.safe_load(text)
     except yaml.YAMLError:
@@ -38,9 +38,10 @@ def convert(path: Path, inputs: str | None, folder: Path) -> Path:
     except ConfigError as error:
         raise PackageError(str(error).strip()) from error
     (record,) = made.records
-    if not any(stage.stage == "convert" and stage.status == "ok" for stage in record.stages):
-        raise PackageError(f"{path}: {record.reason}")
-    (package,) = made.get(folder / path.stem)
+    try:
+        (package,) = made.get(folder / path.stem)
+    except ConfigError as error:
+        raise PackageError(f"{path}: {record.reason or error}") from error
     return package
 
 

@@ -283,7 +283,7 @@ def _mend_flatten(model: ModelProto) -> None:
 
 def _mend_average_pools(model: ModelProto) -> None:
     """Write an AveragePool whose two ends are padded differently as Pad, AveragePool, and a product that undoes the padding's
-    part in each mean; onnx2torch 1.5.15 has none of it. Without a known shape it is left as it is.
+    part in each mean, as onnx2torch 1.5.15 refuses it. Nodes without a known shape stay.
     """
     values = [*model.graph.input, *model.graph.output, *model.graph.value_info]
     shapes = {one.name: [dim.dim_value for dim in one.type.tensor_type.shape.dim] for one in values}
