@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from ane_sweep.bridge import families, recipes
-from ane_sweep.bridge.cell import Cell
+from ane_sweep.bridge.cell import DECLARED, Cell
 from ane_sweep.bridge.plan import Source
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.bridge.stages import STAGES
@@ -27,6 +27,7 @@ _GROWN_FROM, _AT_ONCE = 9, 5
 # to nothing, took 1.4 of gpt2-medium's.
 _MORE = {"fp16": 1.3, "fp32": 1.0}
 # Of what all blocks take: a cache's two functions are joined with all their weights (gpt2-medium: 2.75 GiB).
+_WHOLE = 1.3  # of a conversion that holds every weight: gpt2 by coreai-opt took 1.85 GB, all told
 _JOINED = 0.8
 SIMILAR = 2.0  # a record counts for work up to this many times larger or smaller
 
@@ -50,11 +51,15 @@ def held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, object], ru
     Most tasks hold all of them. The reference runtime holds those that its budget keeps, and at most one further
     layer; its model of the Neural Engine (numerics=ane) holds all. A conversion that grows from a few blocks holds only
     those, and a reference of large weights one layer: a block, or the parameters outside all blocks. A user's own module
-    and models with two lists of blocks (T5) count in full, an upper bound.
+    and models with two lists of blocks (T5) count in full, an upper bound. Core AI's conversion and coreai-opt hold all.
     """
     by_op = STAGES[stage].runs_program and traits(runtime).streams and cell.numerics != "ane"
     if (STAGES[stage].holds == "all" and not by_op) or cell.kind.length == "caller" or cell.kind.blocks == "several":
         return work
+    if STAGES[stage].holds == "few blocks" and (
+        cell.toolchain != DECLARED["toolchain"].plain or cell.compressor == "coreai_opt"
+    ):
+        return int(work * _WHOLE)
     layers, share = _blocks(cell, arch)
     if by_op:
         return min(work, _KEPT + int(work * max(share, 1 - share * layers))) if layers else work

@@ -70,6 +70,14 @@ def test_narrow_floats_are_core_ais_alone(precision, compressor):
     ]
 
 
+def test_a_conversion_that_holds_every_weight_is_planned_with_their_memory():
+    made = planned("-m", "model=gpt2", "weights=random", "precision=int8_channel", "compressor=ane_sweep,coreai_opt")
+    ours, theirs = (
+        next(made.tasks[key] for key in keys if made.tasks[key].stage == "convert") for keys in made.chains.values()
+    )
+    assert theirs.memory_bytes > 1_854_947_328 > ours.memory_bytes, "the peak of gpt2 by coreai-opt, as measured"
+
+
 def test_the_codes_of_torch_are_part_of_the_conversion_and_ours_are_a_task_of_their_own():
     made = planned("-m", *TINY, "precision=fp16,p4", "compressor=auto,ane_sweep,coreai_opt")
     plain, _, _, ours, also, theirs = ([made.tasks[key] for key in keys] for keys in made.chains.values())

@@ -166,9 +166,8 @@ def _to_program(traced: torch.jit.ScriptModule, job: ConversionJob, package: Pat
     real = np.float16 if narrow else np.float32
     dtypes = {"int32": np.int32, "float32": real}
     out = dtypes | ({} if options.output_type == "auto" else {"float32": _REALS[options.output_type]})
-    with (
-        nullcontext() if job.settings.recipe else take_shortcuts()
-    ):  # they drop what coremltools notes of compressed weights
+    # The shortcuts drop what coremltools notes of compressed weights.
+    with nullcontext() if job.settings.recipe else take_shortcuts():
         model = ct.convert(
             traced,
             inputs=[
