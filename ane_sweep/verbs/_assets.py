@@ -11,6 +11,7 @@ from ane_sweep.errors import ConfigError, PackageError
 from ane_sweep.hazards import assets
 from ane_sweep.hazards.assets import AssetReport
 from ane_sweep.outward import escape_controls, mask_credentials
+from ane_sweep.placement.rows import count_text
 from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK, say
 
 SUFFIXES = (assets.SOURCE, assets.COMPILED)
@@ -65,7 +66,8 @@ def lint(given: argparse.Namespace) -> int:
 
 def describe(report: AssetReport) -> list[str]:
     """Return the lines about an asset."""
-    verdict = "ok" if report.is_ok else "NOT ok"
+    doubts = sum(finding.severity == "warning" for finding in report.findings)
+    verdict = ("ok" if report.is_ok else "NOT ok") + (f", with {count_text(doubts, 'warning')}" if doubts else "")
     if report.path.suffix == assets.COMPILED:
         parts = ", ".join(f"{count} {unit}" for unit, count in report.regions.items()) or "none"
         all_of_it = "; all of it on the Neural Engine, says its manifest" if report.whole else ""

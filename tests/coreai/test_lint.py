@@ -107,6 +107,7 @@ def test_an_asset_is_read_in_a_process_of_its_own(capsys, tmp_path):
     assert entry["producer"] == "coreai-core 1.0.0b2" and entry["ops"]["conv2d"] == 1
     assert entry["weights"]["f16"] > 8 * 3 * 3 * 3
     assert [one["rule"] for one in entry["findings"]] == ["asset/fp16_batch_norm"]
+    assert main(["lint", str(OLD)]) == 0 and "ok, with 1 warning" in capsys.readouterr().out
     broken = tmp_path / "broken.aimodel"
     shutil.copytree(OLD, broken)
     (broken / "main.mlirb").write_bytes((broken / "main.mlirb").read_bytes()[:200])
