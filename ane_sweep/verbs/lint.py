@@ -31,7 +31,7 @@ from ane_sweep.placement.chips import Chip
 from ane_sweep.placement.predict import COMPUTE_UNITS
 from ane_sweep.placement.programs import Program
 from ane_sweep.terminal import BAD_CONFIGURATION, IN_DOUBT, NOT_ALL_OK, OK, say
-from ane_sweep.verbs import _assets, _hazards, _onnx
+from ane_sweep.verbs import _assets, _hazards, _nets
 from ane_sweep.words import Parser, make_number_reader
 
 HOLDS, FALLS_SHORT, UNREADABLE = OK, NOT_ALL_OK, BAD_CONFIGURATION
@@ -127,8 +127,8 @@ def _judge(
 
 
 def _load(path: Path, inputs: str | None, scratch: Path) -> list[Program]:
-    """Return the programs of a package, or of an ONNX file, which is converted below `scratch`. Raises PackageError."""
-    return judge.load(_onnx.convert(path, inputs, scratch) if path.suffix == _onnx.SUFFIX else path)
+    """Return the programs of a package, or of a file that is converted below `scratch` first. Raises PackageError."""
+    return judge.load(_nets.convert(path, inputs, scratch) if path.suffix in _nets.DOORS else path)
 
 
 def _least_share(given: argparse.Namespace) -> float:
@@ -164,8 +164,8 @@ def _print(path: Path, made: list[Judgement], chip: str, trial: ProgramTrial | N
             print(escape_controls(text))
         if one.changes is not None and one.changes.is_none:
             print(f"  note  no op moved, came or went, compared with {escape_controls(str(one.baseline))}")
-    if path.suffix == _onnx.SUFFIX:
-        for text in _onnx.describe_nodes(made[0].verdict.ops):
+    if path.suffix in _nets.DOORS:
+        for text in _nets.describe_nodes(made[0].verdict.ops):
             print(escape_controls(text))
         return
     is_off = any(row.preferred != "ane" for one in made for row in one.verdict.ops)
@@ -223,7 +223,7 @@ def _parser() -> Parser:
     )
     parser.add(
         "paths PACKAGE",
-        "a .mlpackage (or a file in it), a .mlmodelc, a folder of chunks; an .onnx; or Core AI's: a .aimodel, a .aimodelc",
+        "a .mlpackage (or a file in it), a .mlmodelc, a folder of chunks; an .onnx, .pt2 or .pt, to be converted; a .aimodel or .aimodelc",
         Path,
         nargs="+",
     )
@@ -241,7 +241,9 @@ def _parser() -> Parser:
     parser.add(
         "--share ops|cost", "what it is a share of: ops, or what Core ML's planner prices them at", default="ops"
     )
-    parser.add("--inputs {NAME: SIZES}", "of an .onnx with free axes, as '{image: [1,3,224,224]}'", _onnx.check_sizes)
+    parser.add(
+        "--inputs {NAME: SIZES}", "of an .onnx with free axes or a .pt, as '{image: [1,3,224,224]}'", _nets.check_sizes
+    )
     _hazards.add_options(parser)
     parser.add(
         "--max-ms MS",

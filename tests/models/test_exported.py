@@ -77,3 +77,14 @@ def test_a_sweep_over_an_exported_program(net, capsys, name):
     assert main([*words, "out=o", "tracking.enabled=false"]) == 0
     said = capsys.readouterr()
     assert "1 ok" in said.out + said.err
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+@pytest.mark.parametrize(("name", "words"), [("net.pt2", []), ("net.pt", ["--inputs", "{image: [1,3,8,8]}"])])
+def test_lint_converts_an_exported_program_first(net, capsys, name, words):
+    torch.export.save(torch.export.export(net, (EXAMPLE,)), "net.pt2")
+    torch.jit.trace(net, EXAMPLE).save("net.pt")
+    assert main(["lint", name, *words]) == 1, "so small a net is faster on the CPU"
+    said = capsys.readouterr().out
+    assert said.startswith(f"{name}: NOT enough on the ANE") and " (conv) on the CPU: the ANE takes it, but " in said

@@ -1,4 +1,4 @@
-"""`lint` of ONNX files: a file is converted in a folder that is removed again, and its nodes are named."""
+"""`lint` of files that are converted first, ONNX and exported programs: in a folder that is removed again, with their nodes named."""
 
 import re
 import shlex
@@ -12,7 +12,7 @@ from ane_sweep import installed
 from ane_sweep.errors import ConfigError, PackageError
 from ane_sweep.placement.rows import OpRow
 
-SUFFIX = ".onnx"
+DOORS = {".onnx": "onnx", ".pt2": "exported", ".pt": "exported"}  # suffix -> the value of `model` that takes it
 _SHOWN = 12
 _STEP = re.compile(r"(_cast_fp(16|32))?(_\d+)?$")  # what coremltools adds to a node's name
 
@@ -29,12 +29,14 @@ def check_sizes(text: str) -> str:
 
 
 def convert(path: Path, inputs: str | None, folder: Path) -> Path:
-    """Return the package of an ONNX file, written below `folder`, in fp16. Raises PackageError if it has no conversion."""
-    installed.need_worker("ane-sweep lint FILE.onnx")
+    """Return the package of a file, written below `folder`, in fp16. Raises PackageError if it has no conversion."""
+    installed.need_worker(f"ane-sweep lint FILE{path.suffix}")
     sizes = [shlex.quote(f"model.inputs={inputs}")] if inputs else []
     settings = {"chips": ["m4"], "latency": "off", "tracking.enabled": False, "out": str(folder / f"{path.stem}-out")}
     try:
-        made = ane_sweep.sweep("model=onnx", *sizes, **{"model.path": str(path.absolute())}, **settings)
+        made = ane_sweep.sweep(
+            f"model={DOORS[path.suffix]}", *sizes, **{"model.path": str(path.absolute())}, **settings
+        )
     except ConfigError as error:
         raise PackageError(str(error).strip()) from error
     (record,) = made.records
