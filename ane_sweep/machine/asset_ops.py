@@ -54,7 +54,7 @@ def count_numbers(text: str) -> int:
 
 def read(path: Path) -> list[AssetOp]:
     """Return an asset's ops in order, constants among them. Raises PackageError without Core AI's packages, or if they cannot read it."""
-    if missing := coreai.find_missing(("coreai",)):
+    if missing := coreai.find_missing():
         raise PackageError(f"{path}: reading Core AI's assets {missing}")
     try:
         done = subprocess.run([*COMMAND, str(path.absolute())], capture_output=True, text=True, timeout=LIMIT_S)

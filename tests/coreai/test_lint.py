@@ -17,7 +17,7 @@ from ane_sweep.machine import asset_ops, coreai
 from ane_sweep.machine.asset_ops import AssetOp
 
 OLD = Path(__file__).parent / "data" / "batch_norm_of_0.4.1.aimodel"
-needs_coreai = pytest.mark.skipif(bool(coreai.find_missing(("coreai",))), reason="needs the extra coreai")
+needs_coreai = pytest.mark.skipif(bool(coreai.find_missing()), reason="needs the extra coreai")
 
 
 def rules(*ops: AssetOp) -> list[str]:

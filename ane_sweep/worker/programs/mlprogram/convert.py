@@ -224,7 +224,7 @@ def _to_input_types(inputs: Sequence[Port]) -> list[object]:
     ]
 
 
-def _count_ops(program: Program, is_compressed: bool) -> tuple[int, int]:
+def _count_ops(program: Program, is_compressed: bool = False) -> tuple[int, int]:
     """Return the number of ops that are not constants, and the bytes of constants."""
     ops = parameter_bytes = 0
     for function in program.functions.values():
