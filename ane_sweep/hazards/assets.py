@@ -7,9 +7,8 @@ which parts the Neural Engine has (apple/coreai-models#205).
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 
 from ane_sweep.errors import PackageError
@@ -99,8 +98,18 @@ def _judge_source(path: Path) -> AssetReport:
         if op.name == "constant":
             weights[split_type(op.gives[0])[1]] += count_numbers(op.gives[0])
     counts = Counter(op.name for op in ops if op.name not in ("constant", "output"))
-    findings = [finding for rule in _RULES for finding in rule(ops)]
-    return AssetReport(path, str(producer), dict(counts.most_common()), dict(weights.most_common()), findings=findings)
+    return AssetReport(
+        path, str(producer), dict(counts.most_common()), dict(weights.most_common()), findings=find_faults(ops)
+    )
+
+
+def find_faults(ops: Sequence[AssetOp]) -> list[Finding]:
+    """Return a finding for each known fault of an asset's ops."""
+    counts = [(rule, sum(map(rule.matches, ops))) for rule in _RULES]
+    return [
+        _make_finding(rule.name, rule.severity, rule.what.format(count_text(count, rule.noun)), rule.why, rule.source, rule.do, count)
+        for rule, count in counts if count
+    ]  # fmt: skip
 
 
 def _make_finding(name: str, severity: Severity, what: str, why: str, source: str, do: str, ops: int = 1) -> Finding:
@@ -109,68 +118,62 @@ def _make_finding(name: str, severity: Severity, what: str, why: str, source: st
     )  # fmt: skip
 
 
-_warn = partial(_make_finding, severity="warning")
-
-
-def _find_block_scales(ops: Sequence[AssetOp]) -> Iterator[Finding]:
-    """Find whole numbers with several scales along an input axis."""
-    found = [op for op in ops if op.name == "blockwise_shift_scale" and _is_blocked(op)]
-    if found:
-        yield _warn(
-            "block_scales", what=f"{count_text(len(found), 'weight')} of whole numbers with a scale for each block", ops=len(found),
-            why="the Neural Engine of an iPhone 16 Pro Max (iOS 27.0) gave outputs of cosine 0.367 to fp32's, its GPU 0.999",
-            source="apple/coreai-models#279", do="tables (precision=p8, p4_g16): 0.9975 there; or a scale a channel",
-        )  # fmt: skip
-
-
 def _is_blocked(op: AssetOp) -> bool:
+    """Return True for whole numbers with several scales along an input axis."""
+    if op.name != "blockwise_shift_scale":
+        return False
     (codes, kind), (scales, _) = split_type(op.takes[0]), split_type(op.takes[1])
     blocks = [axis for axis, (length, count) in enumerate(zip(codes, scales)) if 1 < count < length]
     return kind.startswith(_INTEGERS) and bool(blocks) and len(codes) == len(scales)
 
 
-def _find_narrow_batch_norms(ops: Sequence[AssetOp]) -> Iterator[Finding]:
-    """Find batch norms whose variance is in fp16."""
-    found = [
-        op for op in ops
-        if op.name in ("sqrt", "rsqrt") and "batch_norm" in op.function and split_type(op.gives[0])[1] == "f16"
-    ]  # fmt: skip
-    if found:
-        yield _warn(
-            "fp16_batch_norm", what=f"{count_text(len(found), 'batch norm')} with the variance in fp16", ops=len(found),
-            why="a variance above 65,504 is infinite there and the output zero; errors up to 4.9 in its own tests",
-            source="apple/coreai-torch#54", do="convert it again with coreai-torch 0.4.2 or newer",
-        )  # fmt: skip
+def _is_narrow_variance(op: AssetOp) -> bool:
+    """Return True for the deviation of a batch norm in fp16."""
+    return op.name in ("sqrt", "rsqrt") and "batch_norm" in op.function and split_type(op.gives[0])[1] == "f16"
 
 
-def _find_quantized_products(ops: Sequence[AssetOp]) -> Iterator[Finding]:
-    """Find products of dequantized values that are quantized again."""
-    found = [
-        op for op in ops
-        if op.name in ("mul", "broadcasting_mul") and "dequantize" in op.makers and "quantize" in op.users
-    ]  # fmt: skip
-    if found:
-        yield _warn(
-            "quantized_products", what=f"{count_text(len(found), 'product')} between dequantize and quantize", ops=len(found),
-            why="the Neural Engine returned 2, 4 and 8 for 1, by the scale of the output", source="apple/coreai-torch#112",
-            do="a clamp of the product to the range of its codes before it is quantized",
-        )  # fmt: skip
+def _is_quantized_product(op: AssetOp) -> bool:
+    """Return True for a product of dequantized values that is quantized again."""
+    return op.name in ("mul", "broadcasting_mul") and "dequantize" in op.makers and "quantize" in op.users
 
 
-def _find_wide_ops(ops: Sequence[AssetOp]) -> Iterator[Finding]:
-    """Find arithmetic in fp32."""
-    found = [
-        op for op in ops
-        if op.name not in ("constant", "cast", "output") and any(split_type(one)[1] == "f32" for one in op.gives)
-    ]  # fmt: skip
-    if found:
-        yield _make_finding(
-            "fp32_ops", "note", f"{count_text(len(found), 'op')} in fp32",
-            "on the Neural Engine, which computes in fp16, each ends a part of the program",
-            "john-rocky/coreai-model-zoo#36 (M4, macOS 27.0)", "precision=fp16, and no fp32 numbers in the model's code", len(found),
-        )  # fmt: skip
+def _is_wide(op: AssetOp) -> bool:
+    """Return True for arithmetic in fp32."""
+    return op.name not in ("constant", "cast", "output") and any(split_type(one)[1] == "f32" for one in op.gives)
 
 
-_RULES: tuple[Callable[[Sequence[AssetOp]], Iterator[Finding]], ...] = (
-    _find_block_scales, _find_narrow_batch_norms, _find_quantized_products, _find_wide_ops,
+@dataclass(frozen=True)
+class _Rule:
+    """A known fault: the ops that it concerns, and a finding's texts; `what` takes the count of `noun`."""
+
+    name: str
+    matches: Callable[[AssetOp], bool]
+    noun: str
+    what: str
+    why: str
+    source: str
+    do: str
+    severity: Severity = "warning"
+
+
+_RULES = (
+    _Rule(
+        "block_scales", _is_blocked, "weight", "{} of whole numbers with a scale for each block",
+        "the Neural Engine of an iPhone 16 Pro Max (iOS 27.0) gave outputs of cosine 0.367 to fp32's, its GPU 0.999",
+        "apple/coreai-models#279", "tables (precision=p8, p4_g16): 0.9975 there; or a scale a channel",
+    ),
+    _Rule(
+        "fp16_batch_norm", _is_narrow_variance, "batch norm", "{} with the variance in fp16",
+        "a variance above 65,504 is infinite there and the output zero; errors up to 4.9 in its own tests",
+        "apple/coreai-torch#54", "convert it again with coreai-torch 0.4.2 or newer",
+    ),
+    _Rule(
+        "quantized_products", _is_quantized_product, "product", "{} between dequantize and quantize",
+        "the Neural Engine returned 2, 4 and 8 for 1, by the scale of the output", "apple/coreai-torch#112",
+        "a clamp of the product to the range of its codes before it is quantized",
+    ),
+    _Rule(
+        "fp32_ops", _is_wide, "op", "{} in fp32", "on the Neural Engine, which computes in fp16, each ends a part of the program",
+        "john-rocky/coreai-model-zoo#36 (M4, macOS 27.0)", "precision=fp16, and no fp32 numbers in the model's code", "note",
+    ),
 )  # fmt: skip

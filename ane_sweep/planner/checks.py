@@ -1,6 +1,6 @@
 """Checks of cells before anything runs: unknown names, impossible combinations, dubious ones."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from ane_sweep import data
@@ -240,8 +240,11 @@ def notes(
             f"variant=split_einsum of {', '.join(taken)} is taken as rewrite=ane: the converted program is rewritten where the first "
             "of `chips` gains (`ane-sweep fix --list`)"
         )
-    shapes = {(cell.model, repr(cell.model_settings.inputs)) for cell in cells if cell.model_settings.is_given}
-    given = [model for model, count in Counter(model for model, _ in sorted(shapes)).items() if count == 1]
+    inputs: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))  # of each model, at each seq_len
+    for cell in cells:
+        if cell.model_settings.is_given:
+            inputs[cell.model][cell.seq_len].add(repr(cell.model_settings.inputs))
+    given = [model for model, by_length in inputs.items() if len({*map(frozenset, by_length.values())}) == 1]
     if given and "seq_len" in axes:
         found.append(
             f"seq_len not applicable: {', '.join(given)} brings its shapes, so cells that differ only in it share their work"

@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from ane_sweep.bridge import families, recipes
 from ane_sweep.bridge.cell import DECLARED, Cell
 from ane_sweep.bridge.plan import Source
+from ane_sweep.bridge.programs import DEFAULT
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.planner import sizing
+from ane_sweep.planner.compressing import is_in_torch
 from ane_sweep.store.past import Past
 
 History = Mapping[str, Sequence[Past]]  # by stage
@@ -27,8 +29,8 @@ _GROWN_FROM, _AT_ONCE = 9, 5
 # to nothing, took 1.4 of gpt2-medium's.
 _MORE = {"fp16": 1.3, "fp32": 1.0}
 # Of what all blocks take: a cache's two functions are joined with all their weights (gpt2-medium: 2.75 GiB).
-_WHOLE = 1.3  # of a conversion that holds every weight: gpt2 by coreai-opt took 1.85 GB, all told
 _JOINED = 0.8
+_WHOLE = 1.3  # of a conversion that holds every weight: gpt2 by coreai-opt took 1.85 GB, all told
 SIMILAR = 2.0  # a record counts for work up to this many times larger or smaller
 
 
@@ -56,9 +58,8 @@ def held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, object], ru
     by_op = STAGES[stage].runs_program and traits(runtime).streams and cell.numerics != "ane"
     if (STAGES[stage].holds == "all" and not by_op) or cell.kind.length == "caller" or cell.kind.blocks == "several":
         return work
-    if STAGES[stage].holds == "few blocks" and (
-        cell.toolchain != DECLARED["toolchain"].plain or cell.compressor == "coreai_opt"
-    ):
+    is_ours = cell.toolchain == DECLARED["toolchain"].plain and not is_in_torch(cell, DEFAULT)
+    if STAGES[stage].holds == "few blocks" and not is_ours:
         return int(work * _WHOLE)
     layers, share = _blocks(cell, arch)
     if by_op:

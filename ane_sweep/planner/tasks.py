@@ -213,8 +213,8 @@ def _add_program(chain: Chain, built: Params, fetched: Task | None, reference: T
             upstream["converter"] = chain.add("install", other, {})
         program = chain.add("convert", {**built, **made}, upstream)
     if names := rewriting.choose(cell):
-        made = {"rewrites": names, "chip": next(iter(chain.shared.chips), "m4")}
-        program = chain.add("rewrite", made, {"program": program}, code=rewriting.modules(names))
+        judged: Params = {"rewrites": names, "chip": next(iter(chain.shared.chips), "m4")}
+        program = chain.add("rewrite", judged, {"program": program}, code=rewriting.modules(names))
     if (recipe := choose_recipe(cell, kind)) is not None:
         upstream = {"program": program}
         if (wanted := recipes.calibration(recipe)) is not None:

@@ -47,17 +47,11 @@ def lint(given: argparse.Namespace) -> int:
             unread.append(Unread(mask_credentials(str(path)), mask_credentials(str(error))))
             say(f"error: {error}")
     if given.json or given.format == "json":
-        errors = {"errors": [vars(one) for one in unread]} if unread else {}
-        print(
-            json.dumps(
-                {
-                    "schema": 1,
-                    "tool": f"ane-sweep {__version__}",
-                    "assets": [one.to_dict() for one in reports],
-                    **errors,
-                }
-            )
-        )
+        content = {
+            "schema": 1, "tool": f"ane-sweep {__version__}", "assets": [one.to_dict() for one in reports],
+            **({"errors": [vars(one) for one in unread]} if unread else {}),
+        }  # fmt: skip
+        print(json.dumps(content))
     else:
         for report in reports:
             print("\n".join(map(escape_controls, describe(report))))

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,7 +33,8 @@ def convert(path: Path, inputs: str | None, folder: Path) -> Path:
     """Return the package of a file, written below `folder`, in fp16. Raises PackageError if it has no conversion."""
     installed.need_worker(f"ane-sweep lint FILE{path.suffix}")
     sizes = [shlex.quote(f"model.inputs={inputs}")] if inputs else []
-    settings = {"chips": ["m4"], "latency": "off", "tracking.enabled": False, "out": str(folder / f"{path.stem}-out")}
+    own = Path(tempfile.mkdtemp(dir=folder))  # two files may have one name
+    settings = {"chips": ["m4"], "latency": "off", "tracking.enabled": False, "out": str(own / "out")}
     try:
         made = ane_sweep.sweep(
             f"model={DOORS[path.suffix]}", *sizes, **{"model.path": str(path.absolute())}, **settings
@@ -41,7 +43,7 @@ def convert(path: Path, inputs: str | None, folder: Path) -> Path:
         raise PackageError(str(error).strip()) from error
     (record,) = made.records
     try:
-        (package,) = made.get(folder / path.stem)
+        (package,) = made.get(own / "package")
     except ConfigError as error:
         raise PackageError(f"{path}: {record.reason or error}") from error
     return package

@@ -262,7 +262,7 @@ def _parser() -> Parser:
     )
     parser.add("--badge FILE", "write the worst verdict as an SVG badge", user_path)
     parser.json(
-        "tool, rules, packages (each with path, chip, verdict, ane_share, gates, estimate, findings, baseline, ops), errors",
+        "tool, rules, packages (each with path, chip, verdict, ane_share, gates, estimate, findings, baseline, ops), assets, errors",
         "text",
     )
     return parser

@@ -21,7 +21,7 @@ needs_coreai = pytest.mark.skipif(bool(coreai.find_missing()), reason="needs the
 
 
 def rules(*ops: AssetOp) -> list[str]:
-    return [finding.rule for rule in assets._RULES for finding in rule(ops)]
+    return [finding.rule for finding in assets.find_faults(ops)]
 
 
 def scaled(codes: str, scales: str) -> AssetOp:

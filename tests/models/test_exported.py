@@ -88,3 +88,13 @@ def test_lint_converts_an_exported_program_first(net, capsys, name, words):
     assert main(["lint", name, *words]) == 1, "so small a net is faster on the CPU"
     said = capsys.readouterr().out
     assert said.startswith(f"{name}: NOT enough on the ANE") and " (conv) on the CPU: the ANE takes it, but " in said
+
+
+@pytest.mark.slow
+def test_lint_keeps_two_files_of_one_name_apart(net, capsys):
+    for folder in ("a", "b"):
+        Path(folder).mkdir()
+        torch.export.save(torch.export.export(net, (EXAMPLE,)), f"{folder}/net.pt2")
+    assert main(["lint", "a/net.pt2", "b/net.pt2"]) == 1
+    said = capsys.readouterr().out
+    assert "a/net.pt2: NOT enough on the ANE" in said and "b/net.pt2: NOT enough on the ANE" in said

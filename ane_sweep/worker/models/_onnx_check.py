@@ -32,15 +32,18 @@ def compare(model: ModelProto, net: fx.GraphModule, values: Sequence[torch.Tenso
     wanted = run(model.SerializeToString(), values, [one.name for one in model.graph.output])
     if all(_is_close(one, want) for one, want in zip(made, wanted, strict=True)):
         return
-    for name, node in _onnx_ops.OnnxGraph(model.graph).nodes.items():
+    nodes = _onnx_ops.OnnxGraph(model.graph).nodes
+    outputs = {name: [output for output in node.output_values if output] for name, node in nodes.items()}
+    names = [output for listed in outputs.values() for output in listed]
+    numbers = dict(zip(names, run(_expose(model, names), values, names), strict=True))
+    for name, node in nodes.items():
         values_of = recorder.by_module.get(name)
         given = values_of if isinstance(values_of, (tuple, list)) else [values_of]
         kept = [
             (one, output) for one, output in zip(given, node.output_values) if isinstance(one, torch.Tensor) and output
         ]
-        wanted = run(_expose(model, [output for _, output in kept]), values, [output for _, output in kept])
-        is_short = len(given) < len([output for output in node.output_values if output])
-        if is_short or not all(_is_close(one, want) for (one, _), want in zip(kept, wanted)):
+        is_short = len(given) < len(outputs[name])
+        if is_short or not all(_is_close(one, numbers[output]) for one, output in kept):
             raise StageError(
                 f"node {name} ({node.operation_type}): onnx2torch computes other numbers than onnxruntime; export the net without it"
             )
