@@ -4,6 +4,7 @@ For errors in a user's words or files these raise ValueError, TypeError, Recursi
 `as_config_error` converts them to a sentence.
 """
 
+import copy
 import io
 import math
 import re
@@ -13,9 +14,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, replace
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 
+import yaml
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.defaults_list import create_defaults_list
 from hydra._internal.hydra import Hydra
 from hydra._internal.sources_registry import SourcesRegistry
 from hydra._internal.utils import create_config_search_path, get_args_parser
@@ -31,7 +36,7 @@ from hydra.core.override_parser.types import RangeSweep as RangeSweep
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
-from omegaconf import Container, OmegaConf
+from omegaconf import Container, DictConfig, OmegaConf
 from omegaconf._utils import get_yaml_loader
 
 from ane_sweep import outward
@@ -45,6 +50,7 @@ from ane_sweep.planner.paths import conf_dir
 HYDRA_FLAGS = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")
 _NOT_SHOWN = ("config_path", "config_name", "run", "experimental_rerun")  # of Hydra's parser
 _ALONE = threading.Lock()
+_HEADER = 512  # characters in which Hydra looks for one
 _LOADER = get_yaml_loader()  # OmegaConf's, for which 1e-5 is a number
 MOST_CHARACTERS = 100_000  # of one word
 MOST_LISTED = 2000  # values in brackets in one word: Hydra's parser takes the square of their number
@@ -90,17 +96,17 @@ class OptionFiles(FileConfigSource):
     def load_config(self, config_path: str) -> ConfigResult:
         group, name = _group(config_path), _name(config_path)
         path = (group and self._file(config_path)) or Path(self.path, self._normalize_file_name(config_path)).resolve()
-        if path.exists():
-            option_files.check(path)
-        if group is None:
-            read = super().load_config(config_path)
-            if name == "config":  # a rewrite is one file, and brings its default
-                read = replace(read, config=OmegaConf.merge(OmegaConf.create(dict(plain_values())), read.config))
-            return read
-        if name in options.rows(path):
+        if not path.exists():
+            return super().load_config(config_path)  # which raises
+        text = option_files.check(path)
+        if group is not None and name in options.rows(path):
             return _result(self, derive.complete(group, name, options.row(path, name, _LOADER)))
-        read = super().load_config(config_path)
-        return replace(read, config=OmegaConf.create(derive.complete(group, name, _to_plain(read.config))))
+        plain = copy.deepcopy(_parse(text))
+        if group is not None:
+            plain = derive.complete(group, name, plain)
+        elif name == "config":  # a rewrite is one file, and brings its default
+            plain = {**plain_values(), **plain}
+        return replace(_result(self, plain), header=self._get_header_dict(text[:_HEADER]))
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         listed = super().list(config_path, results_filter)
@@ -110,6 +116,12 @@ class OptionFiles(FileConfigSource):
 
     def _file(self, config_path: str) -> Path | None:
         return options.file_of(Path(self.path, config_path).parent, _name(config_path))
+
+
+@lru_cache(maxsize=256)
+def _parse(text: str) -> dict[str, object]:
+    """Return a checked file's values."""
+    return yaml.load(text, Loader=_LOADER) or {}
 
 
 def _name(config_path: str) -> str:
@@ -206,13 +218,24 @@ class Composer:
         if (known := self.composed.get(tuple(overrides))) is not None:
             return dict(known)
         with as_config_error(" ".join(overrides)[:200] or "conf/config.yaml"):
-            config = self.hydra.compose_config("config", overrides, run_mode=RunMode.RUN, with_log_configuration=False)
-            plain = _to_plain(config)
+            plain = _to_plain(self._compose(overrides))
         plain.pop("hydra", None)
         plain["chips"] = shorthand.name_chips(plain["chips"])
         plain["latency"] = shorthand.name_repeats(plain["latency"], lambda: self.compose([])["latency"])
         self.composed[tuple(overrides)] = plain
         return dict(plain)
+
+    def _compose(self, overrides: list[str]) -> DictConfig:
+        """Compose as Hydra's load_configuration does, without Hydra's own options: nothing reads them, and they take most of its time."""
+        loader = self.hydra.config_loader
+        assert isinstance(loader, ConfigLoaderImpl)
+        parsed, files = loader._parse_overrides_and_create_caching_repo("config", overrides)
+        loader.validate_sweep_overrides_legal(parsed, run_mode=RunMode.RUN, from_shell=True)
+        chosen = create_defaults_list(files, "config", parsed, prepend_hydra=False, skip_missing=False)
+        config = loader._compose_config_from_defaults_list(chosen.defaults, files)
+        OmegaConf.set_struct(config, True)
+        loader._apply_overrides_to_config(chosen.config_overrides, config)
+        return config
 
     def problems(self, line: str, options: Sequence[str] = ()) -> list[str]:
         """Return the problems of one override; a key is checked with the chosen `options`, as they decide which keys exist."""

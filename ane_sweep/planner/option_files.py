@@ -2,6 +2,7 @@
 may be deep, contain itself through an anchor, or have aliases that stand for millions of values.
 """
 
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
@@ -15,20 +16,26 @@ _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def check(path: Path) -> None:
-    """Check one file. Raises ConfigError with the problem, and its line if known."""
+def check(path: Path) -> str:
+    """Check one file and return its text. Raises ConfigError with the problem, and its line if known."""
     text = read(path)
     try:
-        _check_depth(text)
-        root = yaml.compose(text, Loader=_Loader)
-        if root is None:
-            return
-        if not isinstance(root, yaml.MappingNode):
-            raise ValueError("it holds no `key: value` pairs")
-        if _values(root, {}, set()) > MOST_VALUES:
-            raise ValueError(f"with its aliases written out it has more than {MOST_VALUES:,} values")
+        _check(text)
     except (ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {problem(error)}; an option file is YAML, as those in conf/") from None
+    return text
+
+
+@lru_cache(maxsize=256)
+def _check(text: str) -> None:
+    _check_depth(text)
+    root = yaml.compose(text, Loader=_Loader)
+    if root is None:
+        return
+    if not isinstance(root, yaml.MappingNode):
+        raise ValueError("it holds no `key: value` pairs")
+    if _values(root, {}, set()) > MOST_VALUES:
+        raise ValueError(f"with its aliases written out it has more than {MOST_VALUES:,} values")
 
 
 def read(path: Path) -> str:

@@ -21,6 +21,7 @@ from ane_sweep.bridge.record import (
     varying_axes,
     write_records,
 )
+from ane_sweep.bridge.task import Realised
 from ane_sweep.errors import RunNotFound, StoreError
 from ane_sweep.placement.types import Ops
 
@@ -31,6 +32,7 @@ plain = st.recursive(
     max_leaves=8,
 )
 plain_dict = st.dictionaries(words, plain, max_size=4)
+free_names = words.filter(lambda word: word not in Realised.__annotations__)  # those have types of their own
 names = st.text(min_size=1, max_size=8)
 keys = st.from_regex(r"^[\w-]{1,9}\Z")
 numbers = st.integers(-(1 << 63), (1 << 63) - 1) | st.floats(allow_nan=False, allow_infinity=False)
@@ -56,7 +58,7 @@ records = st.builds(
     status=st.sampled_from(Status),
     reason=st.none() | words,
     stages=st.lists(stages, max_size=2),
-    realised=plain_dict,
+    realised=st.dictionaries(free_names, plain, max_size=4),
     metrics=st.lists(metrics, max_size=3),
     placement=st.lists(st.builds(placement, st.just("planned"), st.none() | names, ops), max_size=2),
     weights=st.builds(Weights, st.none() | words, st.none() | words),
