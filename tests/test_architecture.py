@@ -42,8 +42,8 @@ LIBRARIES = {"mil", "reference", "hwx", "stats", "placement"}
 WORKER_ROOMS = ("worker", "reference", "coreml_anywhere")
 # these run a program themselves, with the reference runtime
 IN_PROCESS = {
-    "verbs.run", "verbs.diff", "verbs.fix", "verbs.lint", "verbs._hazards", "fix.driver", "fix.proof", "fix.host_proof", "fix.need",
-    "fix.trials", "fix.whole",
+    "verbs.run", "verbs.diff", "verbs._asset_diff", "verbs.fix", "verbs.lint", "verbs._hazards", "fix.driver", "fix.proof",
+    "fix.host_proof", "fix.need", "fix.trials", "fix.whole",
     "hazards.running", "hazards.rules.fp16_range", "hazards.rules.effects_part", "",
 }  # fmt: skip
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from ane_sweep.errors import PackageError
 from ane_sweep.machine import coreai
 
-COMMAND = [sys.executable, "-P", "-m", "ane_sweep.machine.asset_ops"]
 LIMIT_S = 600
 _TENSOR = re.compile(r"tensor<((?:[\d?]+x)*)(\w+)")
 
@@ -53,17 +52,38 @@ def count_numbers(text: str) -> int:
 
 
 def read(path: Path) -> list[AssetOp]:
-    """Return an asset's ops in order, constants among them. Raises PackageError without Core AI's packages, or if they cannot read it."""
+    """Return an asset's ops in order, constants among them. Raises PackageError as `ask` does."""
+    return [AssetOp(**one) for one in json.loads(ask("ane_sweep.machine.asset_ops", path))]
+
+
+def ask(module: str, *words: object) -> str:
+    """Run a module of ours in a process of its own and return the JSON text that it prints.
+
+    Errors name the paths among `words`. Raises PackageError without Core AI's packages, or if they cannot read an asset or
+    need over LIMIT_S.
+    """
+    about = ", ".join(str(word) for word in words if isinstance(word, Path))
     if missing := coreai.find_missing():
-        raise PackageError(f"{path}: reading Core AI's assets {missing}")
+        raise PackageError(f"{about}: reading Core AI's assets {missing}")
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        module,
+        *(str(w.absolute()) if isinstance(w, Path) else str(w) for w in words),
+    ]
     try:
-        done = subprocess.run([*COMMAND, str(path.absolute())], capture_output=True, text=True, timeout=LIMIT_S)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
-        raise PackageError(f"{path}: coreai-core did not read it within {LIMIT_S} s") from None
+        raise PackageError(f"{about}: coreai-core did not read it within {LIMIT_S} s") from None
     if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if "error" in line.lower()] or done.stderr.splitlines()[-1:]
-        raise PackageError(f"{path}: coreai-core does not read it: {' '.join(said)[-300:]}")
-    return [AssetOp(**one) for one in json.loads(done.stdout)]
+        said = [
+            line.removeprefix("error: ") for line in done.stderr.splitlines() if "error" in line.lower()
+        ] or done.stderr.splitlines()[-1:]
+        raise PackageError(
+            f"{about}: coreai-core does not read it: {' '.join(said)[-300:] or f'it ended with {done.returncode}'}"
+        )
+    return done.stdout
 
 
 def _list_ops(path: Path) -> Iterator[AssetOp]:

@@ -1,4 +1,4 @@
-"""`ane-sweep diff A B [--min-psnr DB]`: two packages: outputs, drift of each op, placement and cost by module"""
+"""`ane-sweep diff A B [--min-psnr DB]`: two packages or assets: outputs, drift of each op, placement and cost by module"""
 
 import argparse
 from dataclasses import asdict
@@ -10,14 +10,16 @@ import numpy as np
 from ane_sweep import installed
 from ane_sweep.machine.calibrated import find_measurements
 from ane_sweep.placement import by_module, judge
+from ane_sweep.placement.predict import COMPUTE_UNITS
 from ane_sweep.placement.types import ModuleChange
 from ane_sweep.stats.psnr import Closeness
 from ane_sweep.terminal import BAD_CONFIGURATION, NOT_ALL_OK, OK, tell
+from ane_sweep.verbs import _asset_diff, _assets
 from ane_sweep.verbs import run as running
 from ane_sweep.words import Parser, make_integer_reader, make_number_reader
 
 if TYPE_CHECKING:
-    from ane_sweep.reference.trace import ValueComparison
+    from ane_sweep.reference.trace import ObservedValue, ValueComparison
 
 
 def diff(args: list[str]) -> int:
@@ -27,7 +29,8 @@ def diff(args: list[str]) -> int:
     options = Parser(
         "diff A B [--input [NAME=]FILE]... [--random SEED] [--drift N] [--chip m4] [--min-psnr DB] [--json]",
         "Two packages on the same inputs by the reference runtime: their outputs, the values that differ most, and the torch modules "
-        "whose predicted placement or planner cost differs.",
+        "whose predicted placement or planner cost differs. Two of Core AI's assets in its own runtime: outputs and ops; on macOS 27 "
+        "also the ops that it plans elsewhere, and with --runs the durations.",
         "ane-sweep diff a.mlpackage b.mlpackage --min-psnr 40",
         {
             OK: "compared; with --min-psnr: no output has less",
@@ -40,6 +43,10 @@ def diff(args: list[str]) -> int:
     options.add("--chip NAME", "placement is predicted for it", default="m4")
     gate = "exit with 1 if an output has less, or only one makes it (default: no gate)"
     options.add("--min-psnr DB", gate, make_number_reader("a number of decibels", lambda _: True))
+    options.add(
+        "--compute-units UNITS", "of two assets: what Core AI may use", str.lower, "cpu_and_ne", choices=COMPUTE_UNITS
+    )
+    options.add("--runs N", "of two assets: timed runs of each on macOS 27; 0: none", make_integer_reader(0), 0)
     options.json(
         "a, b (package, computed), outputs (each with text, psnr_db), drift, modules, placement, exit", "lines of text"
     )
@@ -48,6 +55,8 @@ def diff(args: list[str]) -> int:
 
 @running.within_memory()
 def _diff(given: argparse.Namespace) -> int:
+    if _assets.are_assets((given.a, given.b)):
+        return _asset_diff.diff(given, _compare_outputs)
     installed.need_worker("ane-sweep diff")
     from ane_sweep.reference import drift_by_module, trace
 
@@ -58,8 +67,9 @@ def _diff(given: argparse.Namespace) -> int:
         running.predict(model, {name: inputs[name] for name in model.inputs if name in inputs})
         for model in (first, second)
     ]
-    found = {name: _compare_output(name, *outputs) for name in dict.fromkeys([*outputs[0], *outputs[1]])}
+    found = _compare_outputs(*outputs)
     ops = trace.compare_values(first, second, inputs) if given.drift and first.ops and second.ops else None
+    furthest = trace.rank_worst(ops.seen, given.drift, lambda item: item.drift) if ops else []
     changes = _compare_placement(given) if first.ops and second.ops else []
     under = given.min_psnr is not None and any(psnr < given.min_psnr for _, psnr in found.values())
     code = NOT_ALL_OK if under else OK
@@ -67,7 +77,7 @@ def _diff(given: argparse.Namespace) -> int:
         sides = {name: {"package": str(path), "computed": running.describe_numerics(model)}
                  for name, path, model in (("a", given.a, first), ("b", given.b, second))}  # fmt: skip
         told = {name: {"text": text, "psnr_db": psnr} for name, (text, psnr) in found.items()}
-        worst = running.to_dicts(trace.rank_worst(ops.seen, given.drift, lambda item: item.drift)) if ops else None
+        worst = running.to_dicts(furthest) if ops else None
         inside = [row.to_dict() for row in drift_by_module.roll_up(ops.seen, second)] if ops else None
         placed = {"chip": given.chip, "modules": [asdict(one) for one in changes]} if changes else None
         tell(**sides, outputs=told, drift=worst, modules=inside, placement=placed, exit=code)
@@ -79,7 +89,7 @@ def _diff(given: argparse.Namespace) -> int:
     for name, (text, _) in found.items():
         print(f"  {name}: {text}")
     if ops is not None:
-        _print_ops(ops, given.drift)
+        _print_ops(ops, furthest)
         _print_modules(drift_by_module.format_drifts(drift_by_module.roll_up(ops.seen, second)))
     if changes:
         print(f"predicted on {given.chip}, A to B, by module; cost is the planner's, as a share of all of A's:")
@@ -98,10 +108,13 @@ def _print_modules(lines: list[str]) -> None:
         print(indent("\n".join(lines), "  "))
 
 
-def _compare_output(name: str, a: dict[str, object], b: dict[str, object]) -> tuple[str, float]:
-    if name in a and name in b:
-        return compare_values(a[name], b[name])
-    return f"only {'A' if name in a else 'B'} makes it", -np.inf
+def _compare_outputs(a: dict[str, object], b: dict[str, object]) -> dict[str, tuple[str, float]]:
+    return {
+        name: compare_values(a[name], b[name])
+        if name in a and name in b
+        else (f"only {'A' if name in a else 'B'} makes it", -np.inf)
+        for name in dict.fromkeys([*a, *b])
+    }
 
 
 def compare_values(reference: object, candidate: object) -> tuple[str, float]:
@@ -123,9 +136,7 @@ def compare_values(reference: object, candidate: object) -> tuple[str, float]:
     return text, close.psnr_db()
 
 
-def _print_ops(compared: "ValueComparison", count: int) -> None:
-    from ane_sweep.reference import trace
-
+def _print_ops(compared: "ValueComparison", furthest: "list[ObservedValue]") -> None:
     seen = compared.seen
     if not seen:
         print("no value of B has one counterpart in A, so ops are not compared")
@@ -137,5 +148,4 @@ def _print_ops(compared: "ValueComparison", count: int) -> None:
         print("all of them are equal")
         return
     print(f"the first that differs is {start.name} ({start.type})")
-    rows = trace.rank_worst(seen, count, lambda item: item.drift)
-    running.print_drift(rows, "values of B furthest from A, relative to A's largest magnitude")
+    running.print_drift(furthest, "values of B furthest from A, relative to A's largest magnitude")

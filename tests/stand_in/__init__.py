@@ -58,8 +58,8 @@ from ane_sweep.bridge.figures import Metric
 from ane_sweep.errors import ConfigError
 from ane_sweep.machine.stand_in import STAGE_VARIABLE, VARIABLE
 
-QUESTIONS = ("compile", "load", "predict", "plan", "command", "devices")
-CONDITIONS = ("units", "program", "stage", "device", "function", "seen", "op", "argv", "from_call")
+QUESTIONS = ("compile", "load", "predict", "plan", "profile", "command", "devices")
+CONDITIONS = ("units", "program", "stage", "device", "function", "seen", "op", "type", "argv", "from_call")
 ACTIONS = (
     "stderr", "allocate_mib", "hang", "signal", "fail", "ms", "native_ms", "analytics", "leaves", "plan", "preferred", "supported", "cost",
     "why", "list", "cores", "stdout", "code", "repeat", "forever", "compiles",

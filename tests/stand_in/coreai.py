@@ -2,16 +2,18 @@
 
 Only what exists on macOS alone is replaced: SpecializationOptions' native part and AIModel.load, whose model carries the
 debug records from which coreai-torch's own ComputePlan is read (its debugging/debug_info.py names the format). An answer
-to `plan` gives the unit of an op (`preferred`: ane, gpu, cpu; "none": no entry, as of a fused op) and `why` not the
-Neural Engine; without an answer an op is on the CPU.
+to `plan`, for an op and the element type that it gives, names the unit (`preferred`: ane, gpu, cpu; "none": no entry, as
+of a fused op) and `why` not the Neural Engine; without an answer an op is on the CPU. An answer to `profile` gives the
+`ms` of an op, each a group of its own; an op without one was not profiled.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from ane_sweep.machine.asset_ops import split_type
 from tests.stand_in import Script, coreml
 
 RESIDENCY = {"ane": "ANE", "gpu": "GPU"}
@@ -52,19 +54,52 @@ def install(script: Script) -> None:
 
         return undo
 
+    def patch_profiler(timing: ModuleType) -> Callable[[], None]:
+        class Benchmarker(timing.CoreAIBenchmarker):  # type: ignore[misc, name-defined]
+            async def benchmark(self, inputs: Any, num_runs: int = 1) -> Any:
+                return _make_profile(script, self.coreai_program, num_runs)
+
+        before = timing.CoreAIBenchmarker
+        timing.CoreAIBenchmarker = Benchmarker
+
+        def undo() -> None:
+            timing.CoreAIBenchmarker = before
+
+        return undo
+
     coreml.patch_after_import("coreai.runtime", patch)
+    coreml.patch_after_import("coreai_torch.debugging.timing_diff", patch_profiler)
+
+
+def _make_profile(script: Script, program: Any, runs: int) -> Any:
+    from coreai_torch.debugging.benchmarker import BenchmarkResult, Measurement, OperationTiming
+
+    timings = []
+    for number, op in _number_ops(program):
+        if answer := script.answer("profile", op=op.name.split(".")[-1], type=_name_type(op)):
+            timings.append(OperationTiming([number], [op], Measurement.from_samples([answer["ms"]] * runs), number))
+    return BenchmarkResult(timings)
+
+
+def _number_ops(program: Any) -> Iterator[tuple[int, Any]]:
+    from coreai_torch.debugging.debug_info import get_operation_id
+    from coreai_torch.debugging.utils import _walk_operations
+
+    for op in _walk_operations(program):
+        if (number := get_operation_id(op)) is not None:
+            yield number, op
+
+
+def _name_type(op: Any) -> str:
+    return split_type(str(op.results[0].type))[1] if op.results else ""
 
 
 def _write_records(script: Script, path: Path, units: str) -> bytes:
     from coreai.authoring import AIModelAsset
-    from coreai_torch.debugging.debug_info import get_operation_id
-    from coreai_torch.debugging.utils import _walk_operations
 
     fallback, delegated = [], []
-    for op in _walk_operations(AIModelAsset.load(path).program):
-        if (number := get_operation_id(op)) is None:
-            continue
-        answer = script.answer("plan", units=units, op=op.name.split(".")[-1]) or {}
+    for number, op in _number_ops(AIModelAsset.load(path).program):
+        answer = script.answer("plan", units=units, op=op.name.split(".")[-1], type=_name_type(op)) or {}
         if (unit := answer.get("preferred", "cpu")) == "none":
             continue
         about = [

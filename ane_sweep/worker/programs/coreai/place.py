@@ -46,12 +46,13 @@ def plan(params: dict[str, object], inputs: Mapping[str, Path], keep: Path) -> l
         raise Unavailable("Core AI plans on macOS 27 alone, with USE_OS_COREAI=1 in the environment")
     (asset,) = sorted(inputs["program"].glob("*.aimodel"))
     program = AIModelAsset.load(asset).program
-    options = _choose_options(CoreMLParams.read(params).compute_units)
+    options = choose_options(CoreMLParams.read(params).compute_units)
     made: PlanTable = asyncio.run(ComputePlan.from_program(program, options)).to_dict(program)
     return [{"rows": list_rows(made), "compiled": {"files": [], "left": []}}]
 
 
-def _choose_options(units: str) -> object:
+def choose_options(units: str) -> object:
+    """Return Core AI's options for compute units named as Core ML's."""
     from coreai import runtime
 
     options = runtime.SpecializationOptions
@@ -74,10 +75,15 @@ def list_rows(made: PlanTable) -> list[PlannedOp]:
         units = [unit for device, unit in _UNITS.items() if entry and device in entry["devices"]]
         said = "; ".join(entry["validation"]) if entry else ""
         rows.append({
-            "chunk": None, "function": "main", "name": str(number), "op_type": name.split(".")[-1],
+            "chunk": None, "function": "main", "name": str(number), "op_type": shorten(name),
             "preferred": units[0] if units else None, "supported": [*units], "cost": 1.0, "why_not_ane": said or None,
         })  # fmt: skip
     return rows
+
+
+def shorten(name: str) -> str:
+    """Return an op's name without its dialect: coreai.decomposable.add -> add."""
+    return name.split(".")[-1]
 
 
 def describe_compiled(

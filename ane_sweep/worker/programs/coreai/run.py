@@ -46,6 +46,11 @@ class CoreAIRuntime(Runtime):
             "runtime": "coreai", "numerics": ", ".join(sorted(kinds)), "threads": None, "compute_units": None, "chunks": 1,
         }  # fmt: skip
 
+    def take(self) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
+        """Return the type and the shape of each input; a free length is -1."""
+        found = {name: self._function.desc.input_descriptor(name) for name in self.inputs}
+        return {name: (np.dtype(str(one.dtype)), tuple(one.shape)) for name, one in found.items()}
+
     def predict(self, inputs: Arrays) -> Arrays:
         """Return outputs by name. Raises errors.PackageError for inputs of other names, StageError with the runtime's words."""
         from coreai.runtime import NDArray
