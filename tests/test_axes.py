@@ -45,6 +45,7 @@ def test_records_of_earlier_nights_still_match(words, key):
         "rewrite",
         "toolchain",
         "converter",
+        "torch_version",
         "compressor",
         "output_type",
         "reshape_frequency",

@@ -369,7 +369,6 @@ def test_kills_at_any_moment_lose_nothing_and_repeat_nothing(tmp_path, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_two_sweeps_on_one_cache_do_no_work_twice(tmp_path):
     args = ["-m", *EAGER, "variant=original,split_einsum"]
     both = [spawn(tmp_path, *args) for _ in range(2)]
@@ -382,7 +381,6 @@ def test_two_sweeps_on_one_cache_do_no_work_twice(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_cheap_program_is_timed_in_four_processes_and_a_long_one_in_one(tmp_path, monkeypatch, capsys):
     args = [word for word in EAGER if word != ONCE]
     assert run(tmp_path, *args) in RAN
@@ -421,7 +419,6 @@ def small_disk(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_full_disk_is_said_and_the_same_command_goes_on(small_disk, capsys):
     folder, resize = small_disk
     args = [*EAGER, "seq_len=64"]  # two windows of logits: 512 kB

@@ -150,7 +150,6 @@ def only_run(out: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_sweep_whose_readers_go_away_is_a_whole_sweep(tmp_path, lost):
     """`ane-sweep ... | head -1` and `2>&1 | head -3`: records, report, log and exit code are the sweep's own."""
     for name, stdout, stderr in (("out", lost, subprocess.PIPE), ("both", lost, lost)):
@@ -176,7 +175,6 @@ def test_head_itself_ends_no_sweep(tmp_path):
 
 @needs_full
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_full_disk_beneath_stdout_costs_a_sweep_its_table(tmp_path):
     with open("/dev/full", "wb") as full:
         done = start(
@@ -188,7 +186,6 @@ def test_a_full_disk_beneath_stdout_costs_a_sweep_its_table(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_an_ascii_terminal_gets_the_table_in_ascii(tmp_path):
     done = start(*EAGER, "tracking.enabled=false", f"out={tmp_path}", env=ASCII, capture_output=True)
     assert b"Error" not in done.stderr and b"+-" in done.stdout and done.stdout.isascii() and done.stderr.isascii()
@@ -206,7 +203,6 @@ def test_an_ascii_terminal_gets_the_table_in_ascii(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_outputs_and_weights_whose_paths_are_no_text_leave_records(tmp_path):
     checkpoint = gpt2_checkpoint(tmp_path / os.fsdecode(b"w\xff"))
     out = tmp_path / os.fsdecode(b"o\xff")

@@ -36,6 +36,14 @@ def _old_converter(name: str, value: object) -> str | None:
     return f"{name}={value}: expected {known}" + ("; older ones need another protobuf" if is_old else "")
 
 
+def _other_torch(name: str, value: object) -> str | None:
+    if value == INSTALLED or re.fullmatch(
+        r"2\.\d+\.\d+((a|b|rc|\.dev)\d+)?", str(value)
+    ):  # never a number: 2.10 would be 2.1
+        return None
+    return f"{name}={value}: expected {name}={INSTALLED}, or a whole version, as 2.7.0"
+
+
 def _other_toolchain(asked: Asked) -> str | None:
     wanted, made = asked["toolchain"], program_kind(asked["runtime"]).toolchain
     if made == wanted:
@@ -52,7 +60,7 @@ def _rewrites(name: str, value: object) -> str | None:
     return None
 
 
-INSTALLED, LEAST_CONVERTER = "installed", "8.0"  # values of the axis `converter`
+INSTALLED, LEAST_CONVERTER = "installed", "8.0"  # values of the axes `converter` and `torch_version`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +101,14 @@ class Common:
         check=_old_converter,
         most=100,
         why="coremltools has no such version",
+        plain=INSTALLED,
+        shapes=("install", "convert"),
+        honoured="precision",
+        late=True,
+    )
+    torch_version: str | float = axis(
+        "which torch traces the model for the conversion: the installed one, or a version as 2.7.0, which is installed aside",
+        check=_other_torch,
         plain=INSTALLED,
         shapes=("install", "convert"),
         honoured="precision",

@@ -12,6 +12,7 @@ from ane_sweep.errors import AneSweepError
 MEMORY_VARIABLE = "ANE_SWEEP_MEMORY_BYTES"  # a task's limit, for the processes that its stage starts
 PARENT_VARIABLE = "ANE_SWEEP_PARENT"  # the parent's pid: not in task.json, which may travel to another host
 WAITING_VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # how libgomp's threads wait for work
+INSTALLS = ("converter", "torch")  # roles of a conversion's inputs: packages that its process finds before all others
 SITE = "site"  # of the artifact of stage install: the folder with the packages
 STDERR = "stderr.txt"  # what a task printed there, in its folder
 EXIT_NO_SPACE = 74  # sysexits' EX_IOERR: the worker could not even write its result, the disk is full
@@ -33,9 +34,9 @@ def python_environment() -> dict[str, str]:
     return env | ({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})
 
 
-def python_path(first: Path) -> str:
+def python_path(*first: Path) -> str:
     """Return PYTHONPATH for a process of ours that finds the packages in `first` before all others."""
-    return os.pathsep.join(filter(None, (str(first), python_environment().get("PYTHONPATH", ""))))
+    return os.pathsep.join(filter(None, (*map(str, first), python_environment().get("PYTHONPATH", ""))))
 
 
 def peak_bytes() -> int:

@@ -1,4 +1,6 @@
-"""Converters: another version of coremltools in place of the installed one (axis `converter`), and the packages of a program kind."""
+"""Converters: other versions of coremltools and torch in place of the installed ones (axes `converter` and `torch_version`), and
+the packages of a program kind.
+"""
 
 import platform
 from functools import cache
@@ -8,12 +10,16 @@ from ane_sweep.bridge.programs import PROGRAMS
 from ane_sweep.machine import host
 
 
-def describe_install(cell: Cell) -> dict[str, object] | None:
-    """Return the params of stage install for a cell's converter, or None if it is the installed one."""
-    version = str(cell.converter)
-    if version in (INSTALLED, host.toolchain()["coremltools"]):
-        return None
-    return {"package": f"coremltools=={version}", "python": ".".join(platform.python_version_tuple()[:2])}
+def describe_installs(cell: Cell) -> dict[str, dict[str, object]]:
+    """Return the params of stage install by role, for each of a cell's converter and torch that is not the installed one."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    wanted = {"converter": ("coremltools", cell.converter), "torch": ("torch", cell.torch_version)}
+    return {
+        role: {"package": f"{package}=={version}", "python": python}
+        | ({"requirements": True} if role == "torch" else {})
+        for role, (package, version) in wanted.items()
+        if str(version) not in (INSTALLED, (host.toolchain()[package] or "").partition("+")[0])
+    }
 
 
 @cache

@@ -5,7 +5,9 @@ The factors, in the stages' own declarations, were measured on Linux with coreml
 without a record there is no estimate (None), and a caller that needs a figure takes the stage's guess and marks it as one.
 """
 
+import platform
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 
 from ane_sweep.bridge import families, recipes
@@ -21,6 +23,11 @@ from ane_sweep.store.past import Past
 History = Mapping[str, Sequence[Past]]  # by stage
 
 GIB = 1 << 30
+# coremltools 9.0 and torch 2.7.0 as installed; torch for Linux on x86 brings CUDA's libraries along
+INSTALLED_BYTES = {
+    "coremltools": 30_000_000,
+    "torch": 5_600_000_000 if (sys.platform, platform.machine()) == ("linux", "x86_64") else 450_000_000,
+}
 _BY_LAYER_FROM = GIB  # as worker/models/_turns.py has it
 _KEPT = GIB // 2  # of weights in working form, as reference/constants.py has it
 # As worker/grow/repeats.py has it, for blocks that are all alike; those that come in turns hold more at once.
@@ -104,11 +111,14 @@ def sort_of(stage: str, cell: Cell, positions: int, is_check: bool) -> str:
     return ", ".join(facts)
 
 
-def disk_bytes(stage: str, cell: Cell, source: Source, seq_len: int, rows: object = None) -> int:
-    """Return the bytes that a task will add to the cache: weights by the recipe or the compute dtype, or outputs in fp32.
+def disk_bytes(stage: str, cell: Cell, source: Source, seq_len: int, params: Mapping[str, object]) -> int:
+    """Return the bytes that a task will add to the cache: weights by the recipe or the compute dtype, outputs in fp32, or a package.
 
-    rows   inputs whose outputs are kept; None: the texts of the model's reference
+    params  `rows`: inputs whose outputs are kept, absent: the texts of the model's reference; `package`: of stage install
     """
+    if stage == "install":
+        return INSTALLED_BYTES[str(params["package"]).partition("==")[0]]
+    rows = params.get("rows")
     leaves, work, precision = STAGES[stage].leaves, source.parameter_bytes, cell.precision_settings
     if leaves == "outputs":
         keys = ("vocab_size",) if cell.kind.causal else ("hidden_size", "n_embd", "dim")

@@ -112,7 +112,7 @@ class Chain:
             label=label(stage, cell, [axis for axis in self.shared.axes if axis in varies]),
             work=work,
             memory_bytes=costs.memory_bytes(stage, work, held),
-            disk_bytes=estimates.disk_bytes(stage, cell, source, _positions(cell, source), params.get("rows")),
+            disk_bytes=estimates.disk_bytes(stage, cell, source, _positions(cell, source), params),
             seconds=0.0 if more_of and (seconds or 0.0) > CHEAP_S else seconds,
             alone=(declared.alone and not is_check) or (declared.runs_program and traits.alone),
             unavailable=(place.no_coreml if place else apple.no_coreml()) if declared.on_coreml else None,
@@ -209,8 +209,8 @@ def _add_program(chain: Chain, built: Params, fetched: Task | None, reference: T
         made: Params = {"variant": _variant(cell), "target": cell.ios_target, "compute": precision.compute, **wide}
         made |= describe_codes(cell, kind)
         upstream: dict[str, Task | None] = {"checkpoint": fetched}
-        if other := converters.describe_install(cell):
-            upstream["converter"] = chain.add("install", other, {})
+        for role, other in converters.describe_installs(cell).items():
+            upstream[role] = chain.add("install", other, {})
         program = chain.add("convert", {**built, **made}, upstream)
     if names := rewriting.choose(cell):
         judged: Params = {"rewrites": names, "chip": next(iter(chain.shared.chips), "m4")}

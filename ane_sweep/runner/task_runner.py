@@ -230,8 +230,8 @@ class TaskRunner:
             threads=None if heavy else self.threads,
         )
         env = {} if STAGES[task.stage].network else {"HF_HUB_OFFLINE": "1"}
-        if (converter := request.inputs.get("converter")) is not None:
-            env |= {"PYTHONPATH": protocol.python_path(converter / protocol.SITE), "ANE_SWEEP_GROW": "0"}
+        if installed := [request.inputs[role] / protocol.SITE for role in protocol.INSTALLS if role in request.inputs]:
+            env |= {"PYTHONPATH": protocol.python_path(*installed), "ANE_SWEEP_GROW": "0"}
         with self._machine_lock(task.alone):
             if task.round:
                 request = replace(request, params={**task.params, "gate": vars(self.gate.wait(self.stop))})

@@ -340,7 +340,6 @@ def test_keywords_are_completed_in_ipython():
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_the_best_cell_is_found_and_its_package_is_given(tmp_path):
     quick = {"tracking": {"enabled": False}, "runtime": "reference", "out": tmp_path / "out"}
     found = ane_sweep.best(TINY, "psnr_db>=1", precision=["fp16", "int8_channel"], minimise="package_mb", **quick)

@@ -84,7 +84,6 @@ asyncio.run(main())
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_an_interrupted_sweep_goes_on_in_the_same_process_from_a_thread_and_beside_an_event_loop(tmp_path):
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path), *WORDS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -21,7 +21,6 @@ def statuses(cell):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_pipeline_and_a_compiled_model_are_loaded_placed_scored_and_timed_as_they_are(tmp_path):
     detector(tmp_path / "yolo.mlpackage")
     compiled(conv_chain(tmp_path / "net.mlpackage", 3, channels=8, size=8), tmp_path / "net.mlmodelc")

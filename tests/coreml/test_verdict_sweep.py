@@ -52,7 +52,6 @@ def sweep(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_three_cells_three_verdicts(sweep):
     records, _ = sweep
     told = {u: (r.status, r.realised["verdict"], r.realised["observed"]) for u, r in records.items()}

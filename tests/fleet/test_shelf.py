@@ -15,7 +15,6 @@ PLAYED = (
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_four_macs_that_are_played_measure_one_sweep_and_a_killed_worker_costs_nothing(tmp_path):
     with _shelf.Shelf(tmp_path) as shelf:
         for name, chip in CHIPS.items():

@@ -320,7 +320,6 @@ def test_runs_beyond_the_limit_go_but_those_that_good_needs_stay(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_three_real_nights_take_turns(tmp_path, capsys):
     args = [
         "+sweep=nightly", "-m", "model=tiny-gpt2", "weights=random", "seq_len=16", "chunks=1", "compute_units=all",

@@ -1,4 +1,4 @@
-"""The axis `converter`: versions of coremltools, installed aside once for all cells."""
+"""The axes `converter` and `torch_version`: versions of coremltools and torch, installed aside once for all cells."""
 
 import pytest
 
@@ -54,3 +54,37 @@ def test_a_wrong_word_is_told_with_the_choices(word, said):
     with pytest.raises(ConfigError, match="converter") as error:
         planned(*TINY, f"converter={word}")
     assert said in str(error.value)
+
+
+def test_another_torch_is_installed_with_what_it_needs_and_traces_alone():
+    made = planned(*TINY, "torch_version=installed,2.7.0")
+    installs = [task for task in made.tasks.values() if task.stage == "install"]
+    assert [task.params for task in installs] == [
+        {"package": "torch==2.7.0", "python": installs[0].params["python"], "requirements": True}
+    ]
+    assert installs[0].disk_bytes > 4e8, "a plan that forgets gigabytes fills a disk"
+    plain, other, *_ = (stages(made, key) for key in made.chains.values())
+    assert "install" not in plain and other["convert"].inputs["torch"] == installs[0].key
+    assert plain["reference"].key == other["reference"].key and plain["convert"].key != other["convert"].key
+
+
+def test_both_packages_are_installed_for_one_conversion():
+    made = planned("model=tiny-gpt2", "weights=random", "torch_version=2.7.0", "converter=8.3.0")
+    (convert,) = (task for task in made.tasks.values() if task.stage == "convert")
+    assert {made.tasks[convert.inputs[role]].params["package"] for role in ("converter", "torch")} == {
+        "coremltools==8.3.0", "torch==2.7.0",
+    }  # fmt: skip
+
+
+def test_the_installed_torch_by_its_number_is_the_installed_one():
+    version = host.version_of("torch").partition("+")[0]
+    assert all(task.stage != "install" for task in planned(*TINY, f"torch_version={version}").tasks.values())
+
+
+@pytest.mark.parametrize("word", ["2.10", "2.7", "1.13.1", "latest", "'2.7.0+cpu'", "'2.7.0 --pre'"])
+def test_a_version_of_torch_is_whole(word):
+    """2.10 is a number, and 2.1 to YAML."""
+    with pytest.raises(
+        ConfigError, match=r"torch_version=.*: expected torch_version=installed, or a whole version, as 2\.7\.0"
+    ):
+        planned(*TINY, f"torch_version={word}")

@@ -53,7 +53,6 @@ def found(requests, here):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_every_row_runs_here(found, requests, here):
     assert {*requests, *VERBS} == set(notebooks.rows())
     for row, request in requests.items():
@@ -68,7 +67,6 @@ def test_every_row_runs_here(found, requests, here):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_every_row_prints_its_published_figures_beside_ours(found, full, requests):
     for row, request in requests.items():
         lines = list(miniature.said(row, miniature.records_of(request, found)))[1:]
@@ -79,7 +77,6 @@ def test_every_row_prints_its_published_figures_beside_ours(found, full, request
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 @pytest.mark.parametrize("row", VERBS, ids=lambda row: row.paragraph)
 def test_every_other_verb_runs_here(row, here, found, requests, capsys):
     if "./model.mlpackage" in row.command:

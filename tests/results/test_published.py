@@ -50,7 +50,6 @@ def test_every_row_says_where_it_is_from():
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_every_matched_row_is_a_cell_of_its_preset(requests):
     for row in published.rows():
         if not row.request:

@@ -80,7 +80,6 @@ def test_a_constant_that_stays_behind_is_found(paths, away, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_every_op_runs_away_from_the_cpu():
     """This room's tests of ops, with everything on the pretended device."""
     files = sorted(set(Path(__file__).parent.glob("test_reference_*.py")) - {Path(__file__)})

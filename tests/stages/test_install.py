@@ -37,13 +37,19 @@ def test_a_process_finds_it_before_the_installed_one(wheels, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     made = install.run({"package": "coremltools==8.9", "python": "3.11"}, {}, out)
-    assert [path.name for path in out.iterdir()] == ["site"] and not made.facts, (
+    assert sorted(path.name for path in out.iterdir()) == ["installed.txt", "site"] and not made.facts, (
         "the runner takes a fact `folder` for the artifact"
     )
+    assert (out / "installed.txt").read_text() == "coremltools==8.9\n"
     code = "import coremltools, ane_sweep, importlib.metadata as m; print(coremltools.__version__, m.version('coremltools'))"
     env = protocol.python_environment() | {"PYTHONPATH": protocol.python_path(out / "site")}
     done = subprocess.run([sys.executable, "-P", "-c", code], env=env, capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout == "8.9 8.9\n", done.stderr
+
+
+def test_what_it_requires_comes_along_only_where_that_is_asked(wheels, tmp_path):
+    with pytest.raises(StageError, match="absent"):
+        install.run({"package": "coremltools==8.9", "python": "3.11", "requirements": True}, {}, tmp_path)
 
 
 def test_a_version_that_is_not_there_is_told_in_pips_words(wheels, tmp_path):

@@ -140,7 +140,6 @@ def test_what_the_system_refuses_in_the_midst_of_a_sweep_leaves_it_unfinished(ca
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_disk_that_fills_during_the_last_timing_costs_no_traceback_and_the_same_command_goes_on(disk):
     disk.mount("60m")
     line = [

@@ -53,7 +53,6 @@ def same_as_hugging_face(out, *words):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 @pytest.mark.parametrize("words", [TINY[:2], *((f"model={name}",) for name in SHIPPED)])
 def test_greedy_decoding_is_hugging_faces_token_by_token(words, out):
     assert same_as_hugging_face(out, *words, "seq_len=64") == talk.TOKENS
@@ -128,7 +127,6 @@ def test_a_worker_that_fails_says_why(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_file_is_classified_as_torch_classifies_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.txt").write_text("I like cheese\n\nI hate cheesecake\nNaïve " + "x" * 60 + "\n", encoding="utf-8")

@@ -45,7 +45,6 @@ def seen(folder: Path) -> tuple[list[str], dict]:
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_search_that_is_interrupted_goes_on_with_its_trials(tmp_path):
     assert interrupted(started(tmp_path, *SEARCH), "trial 2")[-1] == AGAIN
     [stamp], found = seen(tmp_path)

@@ -55,7 +55,6 @@ def test_a_layer_more_is_another_model(capsys, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_probes_run_here_in_miniature(tmp_path):
     common = ["runtime=reference", "seq_len=16", "latency.samples=3", ONCE, "tracking.enabled=false", f"out={tmp_path}"]
     assert main(["-m", "+sweep=probe_copies", "model=probe-tiny", "copies=1,2", *common]) in RAN

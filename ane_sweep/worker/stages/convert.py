@@ -3,7 +3,8 @@
 params  model, weights, variant, seq_len, target ("iOS15" ... or a macOS name), compute ("fp16" | "fp32"),
         fp32_ops (absent if empty): patterns of the ops of an fp16 program that stay in fp32,
         options {those of bridge/building.py that differ from their default}
-inputs  checkpoint (absent for random weights); converter, another version of coremltools, which this process imports
+inputs  checkpoint (absent for random weights); converter and torch, other versions of coremltools and torch, which this process
+        imports
 leaves  model.mlpackage (or of the kind's suffix); the same parameters give the same bytes. With a cache its functions are prefill and
         decode (models/_cache.py)
 """
@@ -12,7 +13,7 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-from ane_sweep.bridge import building
+from ane_sweep.bridge import building, protocol
 from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
@@ -74,7 +75,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
         ],
         realised={
             "grown_blocks": facts.get("grown_blocks", 0),
-            **_name_tools(settings, "converter" in inputs),
+            **_name_tools(settings, any(role in inputs for role in protocol.INSTALLS)),
             **({"weights_compressed": done.weights} if done else {}),
         },
         facts={**facts},
@@ -83,7 +84,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
 
 
 def _name_tools(settings: ConvertParams, is_other: bool) -> dict[str, object]:
-    """Return what made the program, unless it is the installed coremltools, which every record names."""
-    tools = settings.tools or ({"coremltools": metadata.version("coremltools")} if is_other else {})
+    """Return the packages that made the program, unless they are the installed ones, which every record names."""
+    tools = settings.tools or ({name: metadata.version(name) for name in ("coremltools", "torch")} if is_other else {})
     tools = {**tools, **settings.compressor}
     return {"tools": ", ".join(f"{name} {version}" for name, version in tools.items())} if tools else {}

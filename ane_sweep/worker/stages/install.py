@@ -1,7 +1,8 @@
-"""install: installs another version of the converter into a folder of its own, beside the environment that runs everything.
+"""install: installs another version of a package into a folder of its own, beside the environment that runs everything.
 
-params  package ("coremltools==8.3.0"), python ("3.11")
-leaves  site/: the package alone; what it needs it takes from the environment
+params  package ("coremltools==8.3.0"), python ("3.11"), requirements (True: with what the package needs; absent: the package
+        alone, which takes what it needs from the environment)
+leaves  site/; installed.txt: a line "name==version" for each package of it
 
 The conversion's process finds that folder before the environment's own packages (runner/task_runner.py).
 """
@@ -9,6 +10,7 @@ The conversion's process finds that folder before the environment's own packages
 import shutil
 import subprocess
 import sys
+from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,18 +31,22 @@ class Params(params.Params, frozen=True):
 
     package: str
     python: str
+    requirements: bool = False
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
     """Install the package. Raises StageError with the installer's own words."""
-    wanted = Params.read(params).package
-    command = [*_find_installer(), "install", "--quiet", "--no-deps", "--target", str(out / SITE), wanted]
+    given = Params.read(params)
+    wanted, alone = given.package, [] if given.requirements else ["--no-deps"]
+    command = [*_find_installer(), "install", "--quiet", *alone, "--target", str(out / SITE), wanted]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode:
         lines = [line.strip() for line in done.stderr.splitlines() if "WARNING" not in line and line.strip()]
         raise StageError(
             f"{wanted} could not be installed: {' '.join(lines)[-1500:] or f'exit code {done.returncode}'}"
         )
+    found = sorted(f"{one.name}=={one.version}\n" for one in distributions(path=[str(out / SITE)]))
+    (out / "installed.txt").write_text("".join(found), encoding="utf-8")
     return StageResult()
 
 
@@ -49,4 +55,4 @@ def _find_installer() -> list[str]:
         return [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check"]
     if uv := shutil.which("uv"):
         return [uv, "pip"]
-    raise StageError("another converter is installed by pip or uv, and neither is here: pip install pip")
+    raise StageError("another version is installed by pip or uv, and neither is here: pip install pip")

@@ -11,7 +11,6 @@ FILES = ("ops/tests/iOS16/", "iOS18/test_states", "iOS17/test_quantization", "te
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_sample_of_coremltools_own_tests_passes(tmp_path):
     command = [sys.executable, "-m", "tests.proof.upstream", "--seed", "3", "--out", str(tmp_path), *FILES]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -5,5 +5,5 @@ from ane_sweep.bridge.programs import ProgramKind
 PROGRAM = ProgramKind(
     title="Core AI's asset", suffix=".aimodel", toolchain="coreai", codes="CoreAI",
     distributions=("coreai-core", "coreai-torch"),
-    lacks=("cache", "classes", "converter", "inputs", "mask_dtype", "norm", "output_type", "pieces"),
+    lacks=("cache", "classes", "converter", "inputs", "mask_dtype", "norm", "output_type", "pieces", "torch_version"),
 )  # fmt: skip
