@@ -17,7 +17,7 @@ MATRICES = (
     ("runtime=coreml", "chunks=2", "pieces=1"),
     ("runtime=coreml", "cache=stateful", "target=iOS18"),
     ("runtime=reference", "chunks=auto", "copies=2"),
-    ("runtime=reference", "cuts=[0.5]", "converter=8.3.0"),
+    ("runtime=reference", "cuts=[0.5]", "converter=8.3.0", "torch_version=2.7.0"),
     ("runtime=reference", "chunks=2", "chunk_by=time"),
     ("runtime=coreml", "compiler=coremlc", "rewrite=ane"),
     ("runtime=reference", "precision=p4", "compressor=coreai_opt"),
