@@ -124,6 +124,8 @@ def copied(tmp_path_factory):
     return python
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_one_more_axis_is_a_field_and_a_default(copied):
     """Two files, and all of it follows: help, check, matrix, labels, keys, refusals."""
     said = copied("-m", "ane_sweep", "help", "keys").stdout

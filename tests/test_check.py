@@ -70,6 +70,8 @@ def test_beside_a_busy_loop_every_cell_is_ok_and_nothing_waits(out, busy_gate, c
     assert "2 timings          for 4 cells; each is a few calls, to check that it runs here" in said.err
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_options_of_a_check_that_are_given_are_kept(out):
     _, (record,) = run(out, "latency.samples=7", "latency.warmup=2")
     assert (len(record.timings[0].samples_ms), len(record.timings[0].warmup_ms)) == (7, 2)
@@ -85,6 +87,8 @@ def test_repeats_bring_the_gate_back_and_a_time_that_answers_nothing_is_no_doubt
     assert (code, record.status) == (0, Status.OK)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_runtime_by_name_is_measured_and_may_be_in_doubt(out, busy_gate):
     code, (record,) = run(out, "runtime=reference", "latency.repeats=1", "latency.samples=5")
     assert busy_gate and (code, record.status) == (3, Status.DEGRADED) and BUSY in record.reason
@@ -93,6 +97,8 @@ def test_a_runtime_by_name_is_measured_and_may_be_in_doubt(out, busy_gate):
     assert BUSY in text.tags["ane_sweep.doubt"] and BUSY in text.tags["mlflow.note.content"]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("word", ["latency=off", "latency.repeats=0"])
 def test_nothing_is_timed_if_timing_is_off(out, word):
     code, (record,) = run(out, word)
@@ -103,6 +109,8 @@ def test_nothing_is_timed_if_timing_is_off(out, word):
     assert (max((out / "runs").iterdir()) / "report.html").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_mlflow_opens_on_the_estimate_and_a_check_stays_in_the_rest(out):
     _, (record,) = run(out)
     names = [name for name, *_ in describe.describe_cell(record, [], out).metrics]
@@ -110,6 +118,8 @@ def test_mlflow_opens_on_the_estimate_and_a_check_stays_in_the_rest(out):
     assert not [name for name in names if name.startswith("measured.latency_")]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_python_and_kept_matrices_turn_timing_off_too(out, tmp_path):
     words = " ".join([*TINY, f"out={out}"])
     found = ane_sweep.sweep(words, latency="off")

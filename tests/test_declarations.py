@@ -341,6 +341,8 @@ def write_kind(house: House) -> None:
         house.write(f"ane_sweep/worker/programs/script/{file}", text)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_one_more_kind_of_program_is_one_folder(house):
     write_kind(house)
     planned = house.run("plan", *TINY, "runtime=script", "precision=fp32")
@@ -387,6 +389,8 @@ def test_a_kind_of_program_has_the_functions_that_stages_call(kind):
                     assert [argument.arg for argument in made[name].args] == wanted, f"{part}.{name}"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_one_more_family_is_one_module_and_one_yaml(house):
     house.write("ane_sweep/worker/models/gpt9.py", (PACKAGE / "worker/models/gpt2.py").read_text())
     text = yaml.safe_dump(options.shipped("model", "tiny-gpt2"), sort_keys=False)
@@ -432,6 +436,8 @@ def test_one_more_metric_is_a_row_and_the_stage_that_returns_it(house):
     assert house.run("-c", SCORED, start=("-P",)) == "3.0  with worst_error<=2\n"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_one_more_precision_is_one_file(house):
     house.write("conf/precision/half.yaml", "# Half of the weights are zero.\nweights: {kind: sparse, sparsity: 0.5}\n")
     assert house.written == 1
@@ -439,6 +445,8 @@ def test_one_more_precision_is_one_file(house):
     assert "1 compressions" in house.run("plan", *TINY, "precision=half")
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_one_more_chip_is_one_file(house, tmp_path):
     """Rules and limits follow from its family, also from one that ends in a letter; its estimate from its own rate."""
     table = "ane_sweep/placement/data/chips.json"
@@ -450,6 +458,8 @@ def test_one_more_chip_is_one_file(house, tmp_path):
     assert "16 ANE, 0 GPU, 0 CPU of 16" in said and "estimated from m9: 12 TFLOP/s" in said
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_one_more_plot_is_one_module_and_its_place_in_the_report(house):
     document = "ane_sweep/report/document.py"
     house.write("ane_sweep/report/numbers.py", PLOT)

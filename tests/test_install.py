@@ -95,6 +95,8 @@ def brought(asked: dict[str, Requirement]) -> set[str]:
     return set(found)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_what_the_planner_imports_is_asked_for():
     """By name, or by what is asked for: sqlalchemy is MLflow's, google.protobuf coremltools', omegaconf Hydra's."""
     base, owners = brought(wanted()), metadata.packages_distributions()

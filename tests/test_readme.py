@@ -64,6 +64,8 @@ CKPT = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": 2
         "vocab_size": 99, "n_positions": 512}  # fmt: skip
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("line", COMMANDS)
 def test_every_command_is_one(line, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

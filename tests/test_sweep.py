@@ -74,6 +74,8 @@ def finished(tmp_path_factory):
     return out, code, read_records(runs(out)[0])
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_every_cell_ends_as_one_record(finished):
     _, code, records = finished
     assert len(records) == 8 and len({record.cell_key for record in records}) == 8
@@ -90,6 +92,8 @@ def test_doubt_and_failure_have_exit_codes_of_their_own(statuses, code):
     assert engine.exit_code([SimpleNamespace(status=Status(status)) for status in statuses.split()]) == code
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_report_only_shows_and_exits_0_whatever_it_shows(finished, tmp_path, capsys):
     _, _, records = finished
     (tmp_path / "runs" / "bad").mkdir(parents=True)
@@ -100,6 +104,8 @@ def test_report_only_shows_and_exits_0_whatever_it_shows(finished, tmp_path, cap
     assert main(["report", f"out={tmp_path}"]) == 0 and "SIGSEGV" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_records_tell_what_was_asked_and_what_happened(finished):
     _, _, records = finished
     record = records[0]
@@ -121,6 +127,8 @@ def test_records_tell_what_was_asked_and_what_happened(finished):
     assert any(artifact.name.endswith("weight.bin") and artifact.bytes > 0 for artifact in record.artifacts)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_cells_that_differ_only_in_units_share_one_timing(finished):
     _, _, records = finished
     shared = {}
@@ -129,6 +137,8 @@ def test_cells_that_differ_only_in_units_share_one_timing(finished):
     assert len(shared) == 4 and {len(group) for group in shared.values()} == {2}
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_chunks_change_no_bit(finished):
     out, _, records = finished
     for variant in ("original", "split_einsum"):
@@ -141,11 +151,15 @@ def test_chunks_change_no_bit(finished):
         assert len(arrays) == 2 and np.array_equal(*arrays)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_fp16_stays_close_to_fp32_torch(finished):
     for record in finished[2]:
         assert record.value("psnr_db") > 60 and record.value("cosine") > 0.9999 and record.value("top1_agreement") > 0.9
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_report_json_prints_the_records(finished, capsys):
     out, _, records = finished
     assert main(["report", "--json", f"out={out}"]) == 0
@@ -154,6 +168,8 @@ def test_report_json_prints_the_records(finished, capsys):
     assert printed[0]["schema"] == 1
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_lint_reads_what_a_sweep_left(finished, capsys):
     package = next((finished[0] / "cache" / "convert").rglob("model.mlpackage"))
     assert main(["lint", str(package), "--chip", "m4", "--json"]) in (0, 1)
@@ -161,12 +177,16 @@ def test_lint_reads_what_a_sweep_left(finished, capsys):
     assert entry["chip"] == "m4" and {"name", "op_type", "supported", "preferred", "reason"} <= set(entry["ops"][0])
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_table_labels_random_weights_and_synthetic_inputs(finished, capsys):
     main(["report", f"out={finished[0]}"])
     text = " ".join(capsys.readouterr().out.split())  # sentences are folded at the terminal's width
     assert "weights=random" in text and "texts=synthetic" in text
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_same_command_again_prepares_nothing_and_times_afresh(finished, capsys):
     out, _, _ = finished
     before = len(runs(out))
@@ -198,6 +218,8 @@ def test_a_conversion_with_zeroed_weights_is_made_again_and_the_record_says_so(f
         assert hashlib.sha256(Path(file.path).read_bytes()).hexdigest() == file.sha256
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_resume_last_returns_the_records_of_a_finished_run(finished):
     out, _, _ = finished
     before = {path: started_tasks(path) for path in runs(out)}
@@ -206,6 +228,8 @@ def test_resume_last_returns_the_records_of_a_finished_run(finished):
     assert {path: started_tasks(path) for path in runs(out)} == before
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_resume_of_another_matrix_is_refused(finished, capsys):
     out, _, _ = finished
     assert run(out, *TINY, "chunks=3", f"resume={runs(out)[0].name}") == 2
@@ -214,6 +238,8 @@ def test_resume_of_another_matrix_is_refused(finished, capsys):
     assert "no earlier run of this matrix" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_sweep_was_logged_and_can_be_logged_again_without_doubling(finished, capsys):
     import mlflow
 
@@ -234,6 +260,8 @@ def test_all_refused_is_a_bad_configuration(tmp_path, capsys):
     assert not runs(tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_one_refused_cell_is_recorded_beside_the_others(finished):
     out, _, _ = finished
     line = [word for word in ONE if not word.startswith("seq_len=")]
@@ -273,6 +301,8 @@ def interrupted(*_):
 SLOW = (pytest.mark.slow, pytest.mark.ci)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("where", ["write_report", pytest.param("show", marks=SLOW), pytest.param("track", marks=SLOW)])
 def test_interrupted_in_its_report_or_log_a_run_goes_on_there_and_times_nothing_again(
     finished, monkeypatch, capsys, where
@@ -293,6 +323,8 @@ def test_interrupted_in_its_report_or_log_a_run_goes_on_there_and_times_nothing_
     assert runs(out)[-1] != folder
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_damaged_records_of_a_finished_run_are_made_again_without_timing_anything(finished, capsys):
     out, _, _ = finished
     run(out, *ONE, "tracking.enabled=false")
@@ -399,6 +431,8 @@ def test_a_cheap_program_is_timed_in_four_processes_and_a_long_one_in_one(tmp_pa
     assert read_records(runs(tmp_path)[-1])[0].value("latency_processes") == 2
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_an_unreachable_tracker_costs_no_record(finished, capsys):
     out, _, _ = finished
     code = run(out, *ONE, "tracking.uri=http://127.0.0.1:9")

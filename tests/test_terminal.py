@@ -135,6 +135,8 @@ def test_a_folder_that_goes_while_we_run_costs_no_path(tmp_path, monkeypatch):
     assert format_path(tmp_path / "a") == str(tmp_path / "a")
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_path_that_is_no_text_is_a_word_like_any_other(tmp_path, monkeypatch, capsys):
     folder = tmp_path / os.fsdecode(b"o\xff \xc3\xbc #1 ~")
     assert main(["plan", "model=tiny-gpt2", "weights=random", f"out={folder}"]) == 0

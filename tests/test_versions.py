@@ -47,6 +47,8 @@ def changed(tmp_path) -> Callable[..., set[str]]:
     return change
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_change_in_what_a_stage_uses_is_another_version_and_nothing_else_is(changed):
     assert changed("worker/stages/convert.py") == {"convert"}
     assert {"convert", "compress", "calibrate"} <= changed("worker/programs/mlprogram/size.py")
@@ -72,6 +74,8 @@ def test_a_change_in_what_a_stage_uses_is_another_version_and_nothing_else_is(ch
     }
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_words_names_and_declarations_decide_nothing(changed):
     assert changed("worker/stages/convert.py", "timeout_s=7200", "timeout_s=60") == set()
     assert changed("worker/runtimes/torch_mps.py", 'hardware="Apple"', 'hardware="CPU"') == set()

@@ -109,6 +109,8 @@ class Common:
     torch_version: str | float = axis(
         "which torch traces the model for the conversion: the installed one, or a version as 2.7.0, which is installed aside",
         check=_other_torch,
+        most=100,
+        why="torch has no such version",
         plain=INSTALLED,
         shapes=("install", "convert"),
         honoured="precision",

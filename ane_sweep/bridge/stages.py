@@ -15,7 +15,7 @@ class Stage:
     timeout_s, memory_gib   the defaults of `limits`
     base_gib, per_byte      estimated memory: GiB of an idle process, and bytes per byte of fp32 parameters
     leaves       the content of its folder, for the estimate of disk space: a changed program, the same program in
-                 another form, or the model's outputs
+                 another form, the model's outputs, or installed packages
     compressed   whether the program that it leaves has compressed weights, if the cell has a recipe
     planned      False: not part of a cell's plan; a report requests it
     stored       its result is cached. Timings and Core ML's answers about this machine are never reused, and
@@ -49,7 +49,7 @@ class Stage:
     base_gib: float
     per_byte: float
     memory_gib: int | float | None = None
-    leaves: Literal["nothing", "program", "same program", "outputs"] = "nothing"
+    leaves: Literal["nothing", "program", "same program", "outputs", "packages"] = "nothing"
     compressed: bool = False
     planned: bool = True
     stored: bool = True

@@ -116,10 +116,10 @@ def disk_bytes(stage: str, cell: Cell, source: Source, seq_len: int, params: Map
 
     params  `rows`: inputs whose outputs are kept, absent: the texts of the model's reference; `package`: of stage install
     """
-    if stage == "install":
-        return INSTALLED_BYTES[str(params["package"]).partition("==")[0]]
     rows = params.get("rows")
     leaves, work, precision = STAGES[stage].leaves, source.parameter_bytes, cell.precision_settings
+    if leaves == "packages":
+        return INSTALLED_BYTES[str(params["package"]).partition("==")[0]]
     if leaves == "outputs":
         keys = ("vocab_size",) if cell.kind.causal else ("hidden_size", "n_embd", "dim")
         widths = (width for key in keys if isinstance(width := source.arch.get(key), int))

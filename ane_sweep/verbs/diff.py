@@ -1,4 +1,4 @@
-"""`ane-sweep diff A B [--min-psnr DB]`: two packages or assets: outputs, drift of each op, placement and cost by module"""
+"""`ane-sweep diff A B [--min-psnr DB]`: two packages or assets: outputs, ops, placement and cost by module"""
 
 import argparse
 from dataclasses import asdict

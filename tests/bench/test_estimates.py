@@ -16,6 +16,8 @@ def rows():
     return estimates.run()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_all_rows_of_a_unit_hold_what_is_asked_of_a_band(rows):
     whole = [row for row in rows if row.bar == "nine in ten inside"]
     assert [row.what.partition(":")[0] for row in whole] == list(estimates.UNITS.values())
@@ -26,6 +28,8 @@ def test_all_rows_of_a_unit_hold_what_is_asked_of_a_band(rows):
 SMALL = "0.13 ms is near to what a call costs, of which the A16 has no figure of its own"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "name",
     [

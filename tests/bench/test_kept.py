@@ -41,6 +41,8 @@ def numbers(text: str) -> set[str]:
     return set(re.findall(r"\d(?:[\d,]*\d)?(?:\.\d+)?", text))
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("name", TEXTS)
 def test_every_figure_with_a_unit_is_kept_beside_its_bench_or_is_a_setting(name):
     text = "\n".join(
@@ -117,6 +119,8 @@ def test_estimates_are_kept_by_benches_that_say_them_anew():
     ]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_page_of_60_cells_is_as_large_as_the_texts_say():
     size = len(page.as_html(document.Sweep(constructed.records(60))).encode()) / 1e6
     (row,) = [row for row in _kept.entries("by_hand")[-1]["rows"] if row["what"].startswith("a report of 60 cells")]

@@ -57,6 +57,8 @@ def test_a_kind(value, expected):
     assert (kept.as_kind(value, Kind) is not None) is expected
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @given(json_values)
 def test_no_value_is_too_odd_for_a_kind(value):
     for kind in (Kind, TaskResult, runs.Info, list[Kind], dict[str, int]):

@@ -77,6 +77,8 @@ def strict(text):
     return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @given(records)
 @settings(max_examples=150, deadline=None)
 def test_json_round_trip_is_strict_and_exact(one):

@@ -199,6 +199,8 @@ def test_no_name_of_a_fleet_travels(tmp_path):
     assert '"store=s3://..."' in info and '"executor.address=tls://..."' in info and '"machine=m4,worker-' in info
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_worker_has_one_alias_in_all_exports_of_a_folder_and_keeps_it(tmp_path):
     out, there = tmp_path / "here", tmp_path / "there"
     paths = [tmp_path / f"{n}.zip" for n in range(3)]
@@ -430,6 +432,8 @@ def test_what_cannot_be_reported_is_not_taken_in(exported, tmp_path, monkeypatch
     assert not (tmp_path / "there").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_an_import_that_was_killed_is_made_again_in_its_place(exported, tmp_path):
     _, path = exported
     first = merge.take_in(bundle.read(path), tmp_path / "there").folder
@@ -439,6 +443,8 @@ def test_an_import_that_was_killed_is_made_again_in_its_place(exported, tmp_path
     assert json.loads((first / "run.json").read_text())["imported"]["sweep"] == constructed.STAMP
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_an_import_that_met_a_full_disk_gets_the_name_that_it_had(exported, tmp_path, monkeypatch):
     _, path = exported
 

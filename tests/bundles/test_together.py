@@ -64,6 +64,8 @@ def test_markdown_and_json_hold_the_same(files, capsys):
     assert rows[2]["machines"]["Apple M1"] is None and rows[2]["machines"]["Apple M2"]["cell"]["chunks"] == 4
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_one_report_marks_the_machines_and_ranks_within_each(files, tmp_path, capsys):
     sweep, sections = together.report(together.together(tmp_path, files))
     assert [section.title for section in sections][:2] == ["Machines", "Which cell to ship"]

@@ -48,6 +48,8 @@ def row(chip="m3", quantity="dispatch_ms", value=0.25, **changes) -> calibrated.
     return replace(held, **changes)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("tiny", [False, True])
 def test_every_probe_is_a_cell_and_every_cell_a_probe(tiny):
     cells = config.load(probes.sweep_words("m1", tiny, [])).cells

@@ -41,6 +41,8 @@ def test_ranges_are_those_of_all_samples(program, reference, calibration):
     assert any(seen[name] != pytest.approx(last[name]) for name in shared)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_quantized_activations_are_in_the_program_and_it_still_predicts(program, compressed):
     _, folder = compressed(recipe("w8a8"))
     types = [op.type for op in graph.view_program(package.read(folder / "model.mlpackage")).ops]

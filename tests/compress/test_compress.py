@@ -201,6 +201,8 @@ def test_scales_beside_a_table_are_those_of_output_channels(program, compressed,
         assert max(len(np.unique(row)) for row in value) <= 4 < len(np.unique(value)), name
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_every_palette_was_ready_when_coremltools_asked(program):
     from ane_sweep.worker.compress import passes
 

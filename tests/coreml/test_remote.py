@@ -32,6 +32,8 @@ def phone(number=1):
     return {"on": "command", "argv": ["xcrun", "devicectl", "list", "devices"], "stdout": said}
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", ["single", "chain", "pipeline", "functions"])
 def test_predict_on_the_phone(kind, inputs, scripted):
     scripted(
@@ -58,6 +60,8 @@ def test_latency_of_the_phone_is_its_own(inputs, scripted, tmp_path):
     assert figures["latency_first_ms"] == pytest.approx(9) and figures["latency_median_ms"] == pytest.approx(4)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_plan_of_the_phone(inputs, scripted, tmp_path):
     """In a process of its own, as place always asks."""
     scripted(phone(), {"on": "plan", "device": "usb", "op": "relu", "preferred": "gpu", "supported": ["cpu", "gpu"]})
@@ -70,6 +74,8 @@ def test_the_plan_of_the_phone(inputs, scripted, tmp_path):
     assert table[1]["supported"] == ["cpu", "gpu"] and made.placement[0].chip == "iphone17,3"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_no_phone_and_two_phones(inputs, scripted):
     scripted(phone(0))
     assert usb.refusal().startswith("device=usb: no iPhone or iPad is connected: plug one in, unlock it")

@@ -244,6 +244,8 @@ def test_the_compilers_reasons_stand_in_the_plan(compiled, scripted, tmp_path):
     assert (reason.reason, reason.names) == ("Unsupported tensor data type: int32", ["y"])
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_program_that_core_ml_made_is_kept_with_its_tasks_beside_the_ops(compiled, scripted, tmp_path, monkeypatch):
     """Scripted: an M1's addition and a list of layers lie in the cache after planning."""
     scripted({"on": "plan", "op": "linear", "preferred": "ane", "supported": ["cpu", "ane"]},

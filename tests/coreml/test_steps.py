@@ -101,6 +101,8 @@ def test_a_fresh_copy_is_the_same_program_under_another_name(kind, programs, tmp
     shutil.rmtree(tmp_path / "one")
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_load_that_kills_its_process_is_a_crash_with_its_name(inputs, scripted, tmp_path, capfd):
     """coremltools issue 2758: ANECCompile fails, loading goes on, and what comes next is killed."""
     said = "Error=_ANECompiler : ANECCompile() FAILED."

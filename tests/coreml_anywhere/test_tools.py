@@ -20,6 +20,8 @@ def gathered(asynchronous):
     return asyncio.run(collect())
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_benchmarker(models):
     from coremltools.models.ml_program.experimental.perf_utils import MLModelBenchmarker
 

@@ -224,6 +224,8 @@ def test_a_flood_neither_stops_the_tool_nor_fills_memory():
     assert finished(tool) == 0 and tool.truncated and len(seen) == 50
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_an_endless_tool_is_ended_even_if_it_will_not():
     tool = python(
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(99)"

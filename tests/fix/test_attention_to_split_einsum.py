@@ -65,6 +65,8 @@ def repeat(x, group: int, batch: int, heads: int, last: tuple[int, int]):
     return mb.reshape(x=wide, shape=[batch, heads, *last])
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @FEW
 @given(sizes=shapes(), kind=KINDS, mask=st.sampled_from(MASKS), scale=st.sampled_from([None, "mul", "by", "div"]),
        transposed=st.booleans(), merged=st.booleans())  # fmt: skip
@@ -103,6 +105,8 @@ def test_attention_in_single_ops(folder, sizes, kind, mask, scale, transposed, m
     assert not {"matmul", "tile"} & set(counts)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @FEW
 @given(sizes=shapes(), kind=KINDS, rank=st.integers(3, 4), mask=st.sampled_from(["none", "float", "bool", "row"]))
 def test_the_fused_op(folder, sizes, kind, rank, mask):

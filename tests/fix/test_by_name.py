@@ -92,6 +92,8 @@ def test_a_range_becomes_functions_over_one_weight_file(ranged):
     assert "at_8, at_16, at_32, at_64" in report.trials[0].reason
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @settings(max_examples=4, deadline=None)
 @given(lengths=st.tuples(st.integers(1, 9), st.integers(10, 40), st.integers(0, 40)))
 def test_ranges_of_any_limits_compute_the_same(folder, lengths):

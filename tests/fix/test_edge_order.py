@@ -36,6 +36,8 @@ def convolve(x, count=6):
     return x
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_lookup_in_the_middle_goes_first_and_gains(folder):
     table = np.random.default_rng(1).standard_normal((50, 32)).astype(np.float16)
 

@@ -39,6 +39,8 @@ def model(tmp_path_factory):
     return save(tmp_path_factory.mktemp("m") / "m.mlpackage", body, x=("fp16", (1, 64, 32, 32)))
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_what_gains_is_kept_and_the_rest_refused_with_the_reason(model, tmp_path):
     report = driver.fix(model, tmp_path / "better.mlpackage", "m1")
     verdicts = {trial.rewrite: (trial.status, trial.reason) for trial in report.trials}
@@ -145,6 +147,8 @@ def test_rewrites_for_other_chips_are_not_tried(model, wrong, monkeypatch):
     assert len(driver.fix(model, chip="m1", only=("wrong",)).trials) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_verb_writes_tells_and_refuses(model, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["fix", str(model), "-o", "better.mlpackage", "--chip", "m1", "--explain", "--diff"]) == 0
@@ -224,6 +228,8 @@ def test_a_program_of_many_ops_takes_no_quadratic_time(tmp_path):
     assert taken[1] < 9 * taken[0], taken
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_place_that_fails_in_a_rewrite_that_goes_with_another_is_left_out(model, wrong, monkeypatch):
     monkeypatch.setitem(REWRITES, "reflect_pad", replace(REWRITES["reflect_pad"], then=("wrong",)))
     trials = driver.fix(model, chip="m1", only=("reflect_pad",)).trials

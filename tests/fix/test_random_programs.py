@@ -107,6 +107,8 @@ def check_numbers(numbers, tmp_path):
     return met
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_some_programs(tmp_path):
     met = check_numbers(FAST, tmp_path)
     assert len(met) >= 8, met

@@ -42,6 +42,8 @@ def test_narrow_pools_and_those_that_round_up_stay(folder, given):
     check_untouched("pools_in_steps", source)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @FEW
 @given(high=st.sampled_from([1, 3, 40]), wide=st.sampled_from([1, 5, 14, 30]), data=st.data())
 def test_a_long_kernel_becomes_parts(folder, high, wide, data):

@@ -83,6 +83,8 @@ def fleet(tmp_path_factory):
             made.end()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_no_port_is_open_but_the_two_that_were_asked_for(fleet):
     trees = [*fleet.tree("scheduler"), *fleet.tree("worker")]
     assert len(trees) == 4, "two commands, and what each serves with"
@@ -95,6 +97,8 @@ def test_no_port_is_open_but_the_two_that_were_asked_for(fleet):
     assert not here, "nor has a sweep's client one"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_dask_sets_no_number_of_threads_for_what_is_timed(fleet):
     """Its nanny would: OMP_NUM_THREADS=1."""
     environment = psutil.Process(fleet.tree("worker")[1].pid).environ()
@@ -105,6 +109,8 @@ def test_dask_sets_no_number_of_threads_for_what_is_timed(fleet):
         assert client.submit(os.getenv, "OMP_NUM_THREADS").result(timeout=20) == os.getenv("OMP_NUM_THREADS")
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("which", ["scheduler", "worker"])
 def test_whoever_has_no_certificate_runs_nothing(fleet, tmp_path, which):
     """Each port speaks TLS with those who show a certificate of this fleet, and with nobody else."""
@@ -141,21 +147,29 @@ def refused(fleet, *words):
     return ended.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_worker_whose_name_is_taken_says_so_and_ends(fleet):
     assert "another worker of that name; --name" in refused(fleet, "worker", "--name", "a")
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_worker_of_other_certificates_says_so_and_ends(fleet, tmp_path):
     certificates.make(tmp_path / "c")
     said = refused(fleet, "worker", "--certificates", str(tmp_path / "c"), "--name", "b")
     assert "not trusted" in said and str(tmp_path / "c") in said
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_scheduler_or_worker_whose_port_is_taken_says_so_and_ends(fleet):
     assert "cannot listen" in refused(fleet, "scheduler")
     assert "cannot listen" in refused(fleet, "worker", "--name", "b", "--port", str(fleet.worker_port))
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_worker_of_other_code_or_versions_is_refused_with_what_differs(fleet, monkeypatch):
     place = certificates.folder(None)
     service.admit(fleet.address, place, "b")
@@ -165,6 +179,8 @@ def test_a_worker_of_other_code_or_versions_is_refused_with_what_differs(fleet, 
         service.admit(fleet.address, place, "b")
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_what_speaks_no_tls_is_told_from_what_does_not_answer(fleet):
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -187,6 +203,8 @@ def test_what_speaks_no_tls_is_told_from_what_does_not_answer(fleet):
         assert not isinstance(transient, link.Distrusted), "a worker waits for it"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_status_answers_beside_a_worker_that_stands_still(fleet, capsys):
     serves = fleet.tree("worker")[1]
     serves.suspend()
@@ -208,6 +226,8 @@ def test_status_answers_beside_a_worker_that_stands_still(fleet, capsys):
         serves.resume()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_kill_9_of_a_workers_command_ends_its_worker(fleet):
     serves = fleet.tree("worker")[1]
     with fleet.connected() as client:
@@ -222,6 +242,8 @@ def test_kill_9_of_a_workers_command_ends_its_worker(fleet):
     fleet.work()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_what_ends_by_itself_is_started_again(fleet):
     serves = fleet.tree("worker")[1]
     joined = fleet.log("worker").count("joined")
@@ -230,6 +252,8 @@ def test_what_ends_by_itself_is_started_again(fleet):
     assert "it is started again" in fleet.log("worker") and "Traceback" not in fleet.log("worker")
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_that_is_told_to_end_leaves_no_process(fleet, number):
     tree = fleet.tree("worker")

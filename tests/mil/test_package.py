@@ -168,6 +168,8 @@ def test_types_and_constants(made):
     np.testing.assert_array_equal(weight, WEIGHT)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_program_of_16500_ops_is_viewed_in_a_second(tmp_path):
     """In a process of its own, as chunk and placement do it."""
     script = f"""

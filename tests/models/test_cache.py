@@ -71,6 +71,8 @@ def agree(name: str, variant: str, options: Options, prompt: int) -> None:
     assert (got - expected).abs().max() < TOLERANCE * expected.abs().max(), (name, options)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("name", DECODERS)
 @BOTH
 def test_decoding_with_a_cache_equals_decoding_without(name, variant):

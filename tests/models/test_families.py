@@ -46,6 +46,8 @@ CHANGES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @EVERY
 @BOTH
 def test_both_variants_are_what_hugging_face_computes(name, variant):
@@ -53,6 +55,8 @@ def test_both_variants_are_what_hugging_face_computes(name, variant):
         assert families.fp32_error(TINY[name], variant, seq_len, seed) < TOLERANCE
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("case", CHANGES)
 @BOTH
 def test_what_differs_within_a_family(case, variant):
@@ -99,6 +103,8 @@ def agree(option: dict, variant: str, options: Options) -> None:
         assert (value - wanted).abs().max() < TOLERANCE * peak, (name, options)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @OF_TEXTS
 @BOTH
 def test_each_option_alone_changes_nothing_but_the_interface(name, variant):
@@ -111,6 +117,8 @@ def test_each_option_alone_changes_nothing_but_the_interface(name, variant):
     assert tried >= 1
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ["tiny-gpt2", "tiny-bloom", "tiny-bert"])
 @BOTH
 def test_all_pairs_of_options(name, variant):

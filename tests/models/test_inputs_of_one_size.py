@@ -60,6 +60,8 @@ def folders(tmp_path_factory):
     return saved(tmp_path_factory.mktemp("checkpoints"))
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("name", NAMES)
 def test_a_checkpoint_of_the_hub_is_loaded_by_its_folder(name, folders, tmp_path):
     """Layers and sizes are the checkpoint's own; both variants compute what transformers' own loader does with it."""
@@ -154,6 +156,8 @@ def test_seq_len_is_said_to_mean_nothing_and_costs_nothing(name, tmp_path):
     assert not [task.label for task in plan.tasks.values() if "seq_len" in task.label]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("axis", vars(Options()))
 def test_every_option_is_planned_or_refused_in_one_true_sentence(name, axis, tmp_path):

@@ -147,6 +147,8 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("content", BOMBS.values(), ids=BOMBS)
 def test_a_bomb_is_refused_within_little_memory(tmp_path, content):
     folder = zipped(tmp_path, content)

@@ -132,6 +132,8 @@ ATTENTION = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("what", ATTENTION)
 def test_attention_in_eval_mode_converts_and_computes_the_same(here, what):
     """Torch takes one op of its own for it, which coremltools lacks."""

@@ -57,6 +57,8 @@ def test_a_broken_family_is_not_called_unknown(tmp_path, monkeypatch):
 MADE = ("probe", "ladder", "surgery", "unet")  # no checkpoint of transformers exists
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("name", OPTIONS)
 def test_option_is_complete_and_true(name):
     option = OPTIONS[name]

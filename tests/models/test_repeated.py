@@ -27,6 +27,8 @@ def ids(rows, name="tiny-gpt2"):
     )
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("variant", ["original", "split_einsum"])
 @pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if option["task"] in TEXTS])
 def test_rows_of_a_batch_know_nothing_of_each_other(name, variant):

@@ -31,6 +31,8 @@ def alive() -> int:
     return sum(isinstance(one, _turns._Pass) for one in threading.enumerate())
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("name", TINY)
 def test_every_family_says_the_same_bits_layer_by_layer(name):
     module, feeds = built(TINY[name], lazy=False)

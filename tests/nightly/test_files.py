@@ -141,6 +141,8 @@ def test_what_the_verb_refuses(tmp_path, capsys):
     assert main(["nightly", *here]) == 0 and "no night yet" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", files.KINDS)
 @pytest.mark.parametrize("name", ["a\nExecStart=evil", "a\rb", "a\x1bb", "a\u2028b", "a\udcffb"])
 def test_a_word_that_would_break_a_line_is_refused_before_anything_is_written(kind, name, tmp_path, capsys):
@@ -150,6 +152,8 @@ def test_a_word_that_would_break_a_line_is_refused_before_anything_is_written(ki
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", files.KINDS)
 @pytest.mark.parametrize(
     "word",

@@ -15,12 +15,16 @@ def counted():
     return pairs.pairs()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_kept_counts_and_ratios_are_what_the_pairs_say(counted):
     kept = json.loads(ordering.FILE.read_text(encoding="utf-8"))
     assert kept["rules"] == json.loads(json.dumps(pairs.rules(counted))) and kept["no_order"] == pairs.NO_ORDER
     assert set(kept["rules"]) == set(get_args(ordering.Difference))
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_sure_is_right_in_19_of_20_held_out_pairs_and_likely_in_3_of_4(counted):
     said = [(ordering.how_sure(pair.ratio, pair.kind), pair) for pair in counted if pair.kind != "chunks"]
     right = {
@@ -35,6 +39,8 @@ def test_sure_is_right_in_19_of_20_held_out_pairs_and_likely_in_3_of_4(counted):
                 assert bin_.lower >= 0.95 and bin_.tables >= pairs.FEWEST_TABLES
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_words_hold_for_tables_that_had_no_part_in_them(counted):
     found = pairs.left_out()
     right, count = found["sure"]
@@ -43,6 +49,8 @@ def test_the_words_hold_for_tables_that_had_no_part_in_them(counted):
     assert count > 100 and right >= 0.75 * count
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_none_of_the_24_published_pairs_is_ordered_wrong():
     found = tables.pairs(tables.said())
     assert len(found) == 24 and [pair for pair in found if pair.said == "wrong"] == []
@@ -66,6 +74,8 @@ def test_a_difference_without_published_pairs_is_never_sure():
     assert ordering.count_right("sure")[0] == ordering.count_right("sure")[1] > 400
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_pairs_are_of_one_table_and_chip_and_in_the_order_of_their_estimates(counted):
     assert all(pair.slow.table == pair.fast.table and pair.slow.chip == pair.fast.chip for pair in counted)
     assert all(pair.ratio > 1 for pair in counted) and not any(math.isclose(pair.ratio, 1) for pair in counted)

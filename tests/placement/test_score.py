@@ -91,6 +91,8 @@ def test_a_median_of_two_lies_between_them(monkeypatch, observations):
     assert fit.leave_one_case_out(two, refit=False)[0].median == 0.25
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_text_says_everything(capsys, monkeypatch):
     """Of the published tables two rows of which nothing was said: scoring them all takes seconds (tests/bench/test_estimates.py)."""
     rows = [row for row in terms.rows() if row.table.endswith("26 March 2023, DistilBERT") and row.unit == "gpu"]

@@ -242,6 +242,8 @@ def test_the_hub_is_asked_but_nothing_large_is_fetched(tmp_path):
     assert not any(line.startswith("GET") and "safetensors" in line for line in seen)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_gated_model_names_hf_token_and_is_found_with_it(tmp_path):
     gpt2_checkpoint(tmp_path / "hub" / "openai-community" / "gpt2")
     with serve(tmp_path / "hub", token="hf_s3cret") as (endpoint, _):
@@ -275,6 +277,8 @@ def hub_cache(home: Path, checkpoint: Path, links: bool) -> None:
             (snapshot / file.name).write_bytes(file.read_bytes())
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_hub_cache_without_links_tells_weights_apart_by_their_content(tmp_path):
     digests = []
     for name, seed, links in (("a", 0, False), ("b", 1, False), ("c", 0, True)):

@@ -61,6 +61,8 @@ def test_a_folder_beside_the_options_may_have_the_name_of_a_key(key, tmp_path):
     assert config.load(words).cells == [first]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", FILES)
 def test_a_strange_file_is_a_sentence(kind, tmp_path, capsys):
     content, said = FILES[kind]

@@ -199,6 +199,8 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_file_of_a_dataset_comes_from_the_hub_and_is_then_here(tmp_path):
     folder = tmp_path / "hub" / "datasets" / "me" / "moods"
     folder.mkdir(parents=True)

@@ -51,6 +51,8 @@ def command(site, *args, code=None):
     )
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_planner_finds_one_of_each_and_imports_none_of_it(site):
     installed.example(site)
     code = (

@@ -50,6 +50,8 @@ def test_what_is_not_planned_here_says_why():
     ]  # fmt: skip
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_every_command_plans(requests, tmp_path):
     with open_store(tmp_path) as store:
         for row, request in requests.items():
@@ -59,11 +61,15 @@ def test_every_command_plans(requests, tmp_path):
             assert all(any(word in why for word in known) for why in plan.refused.values()), (row.command, plan.refused)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_topic_is_the_list(requests):
     said = notebooks.text(lambda row: requests[row].cells if row in requests else [])
     assert notebooks.TOPIC.read_text() == said, "python -m tests.proof.notebooks writes it"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_published_figures_of_the_notes_stand_beside_some_row(requests):
     shown = {id(one) for row, request in requests.items() for one in notebooks.beside(row, request.cells)}
     notes = re.compile(r"NOTES 2023-(03|04-0|04-10)|anentropic|ml-ane-transformers README")
@@ -72,6 +78,8 @@ def test_published_figures_of_the_notes_stand_beside_some_row(requests):
     assert [(one["source"], one.request) for one in left] == []
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_every_figure_that_the_topic_claims_is_in_the_report(requests):
     """Of cells as they would be recorded, by what `runtime` names, or by the reference runtime."""
     plain = constructed.records(1, bad=False)[0]
@@ -90,6 +98,8 @@ def test_every_figure_that_the_topic_claims_is_in_the_report(requests):
                 assert published.figure_text(value) in re.split(r"[ (,]", said), (row.command, name, value)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_report_shows_no_figure_of_pytorch_beside_core_ml_and_the_topic_claims_none(requests):
     row = next(row for row in ROWS if row.paragraph == "introduction")
     assert {one["compute_units"] for one in notebooks.beside(row, requests[row].cells)} == {""}
@@ -103,6 +113,8 @@ def test_the_row_of_the_compiler_shows_what_it_was_called_with(capsys):
     assert "zin_ane_compiler v" in said and "--fdram-allocator" in said
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_what_was_measured_on_a_phone_is_asked_of_a_phone(requests):
     rows = [row for row in requests if row.hardware == "an iPhone: device=usb"]
     assert len(rows) == 3

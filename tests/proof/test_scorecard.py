@@ -20,6 +20,8 @@ def assert_same(text, wanted):
     assert numbers[0] == pytest.approx(numbers[1], rel=2e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_files_are_those_that_the_script_writes():
     rows = scorecard_rows.list_rows()
     assert_same(scorecard.FILE.read_text(encoding="utf-8"), scorecard.to_csv(rows))

@@ -130,6 +130,8 @@ def test_the_front_matter_says_only_what_is_known():
     assert result["task"]["type"] == "image-classification" and result["dataset"]["type"] == "imagenette"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "words",
     [

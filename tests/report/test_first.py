@@ -121,6 +121,8 @@ def test_the_colour_names_the_chips_whose_lowest_share_it_shows():
     assert first._name_shares([one]) == "predicted, lowest over M4, M1, A17 Pro"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_time_under_core_ml_stays_inside_a_cell():
     records = constructed.records(12, bad=False)
     assert "Inside a cell" in titles(records) and "Times on this host" not in titles(records)

@@ -27,6 +27,8 @@ def test_a_page_has_so_many_rows_and_points_and_no_more_and_says_so(some):
     assert "40 of 90 cells" not in page.as_html(document.Sweep(some.records[:40]))
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_what_it_says_of_all_cells_is_of_all(some):
     assert sum(count for _, count in document.head(some)["counts"]) == 90
     failures = next(section for section in document.sections(some) if section.title == "Failures by stage")
@@ -47,6 +49,8 @@ def test_every_kind_of_trouble_is_among_those_shown(some):
     assert kinds <= {record.status for record in some.shown.records}
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_doubts_stand_at_the_row_that_they_are_about(some):
     cells = next(section for section in document.sections(some) if section.title == "Cells")
     grid = next(block for block in cells.blocks if hasattr(block, "doubts"))

@@ -72,6 +72,8 @@ def facts_of(html: str) -> dict:
     return json.loads(text, parse_constant=refuse)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_figure_that_is_not_finite_is_none(thirty):
     records = constructed.records(3)
     records[0].metrics = [replace(metric, value=float("inf")) for metric in records[0].metrics]
@@ -79,6 +81,8 @@ def test_a_figure_that_is_not_finite_is_none(thirty):
     assert len(facts_of(thirty[1])["cells"]) == 30
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_every_section_of_a_sweep_is_there(thirty):
     parsed = Page(thirty[1])
     assert parsed.open == []
@@ -92,6 +96,8 @@ def test_every_section_of_a_sweep_is_there(thirty):
     ), "two elements share an id"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_page_asks_for_nothing(thirty):
     """No address anywhere but names of namespaces and links to the sources of estimates, and a policy that forbids fetching."""
     text = thirty[1]
@@ -105,6 +111,8 @@ def test_the_page_asks_for_nothing(thirty):
     assert not [a for _, a in parsed.tags if "src" in a or any(name.startswith("on") for name in a)]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_every_cell_is_in_the_table_and_on_the_plots(thirty):
     sweep, text = thirty
     parsed = Page(text)
@@ -115,6 +123,8 @@ def test_every_cell_is_in_the_table_and_on_the_plots(thirty):
     assert points - {-1} == timed
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_what_a_record_holds_never_becomes_markup():
     records = constructed.records(6, bad=False, note=HOSTILE)
     for n, record in enumerate(records):
@@ -162,6 +172,8 @@ def nasty() -> document.Sweep:
     return document.Sweep(records, {"command": [text], "started": text})
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_no_report_obeys_a_record_or_names_a_person():
     sweep = nasty()
     marked = page.as_markdown(sweep)
@@ -192,6 +204,8 @@ def test_the_terminal_obeys_no_record(capsys, tmp_path):
     assert [Record.from_dict(one) for one in json.loads(screen.as_json(records))] == records, "JSON loses nothing"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_facts_of_the_page_are_the_records(thirty):
     sweep, text = thirty
     facts = facts_of(text)
@@ -202,6 +216,8 @@ def test_the_facts_of_the_page_are_the_records(thirty):
         assert item["headline_ms"] == sweep.records[n].value("latency_median_ms"), "Core ML timed it"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
 def test_small_sweeps_have_a_report_too(count):
     sweep = document.Sweep(constructed.records(count) if count else [])
@@ -209,6 +225,8 @@ def test_small_sweeps_have_a_report_too(count):
     assert page.as_markdown(sweep)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_markdown_says_what_the_page_says(thirty):
     text = page.as_markdown(thirty[0])
     assert "## Failures by stage" in text and "convert ended with SIGSEGV" in text
@@ -217,6 +235,8 @@ def test_markdown_says_what_the_page_says(thirty):
         assert not line.startswith("|") or line.endswith("|")
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_failures_are_grouped_by_stage_with_their_reason(thirty):
     section = next(s for s in document.sections(thirty[0]) if s.title == "Failures by stage")
     rows = section.blocks[0].rows
@@ -376,6 +396,8 @@ def test_the_share_on_the_neural_engine_is_a_limit_of_the_chip_that_takes_least(
 # What records hold and no table had
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_every_reason_why_ops_stay_off_the_ane_is_on_the_page_and_in_markdown(thirty):
     sweep, html = thirty
     for text in (page.as_markdown(sweep), " ".join(Page(html).texts)):
@@ -387,6 +409,8 @@ def test_every_reason_why_ops_stay_off_the_ane_is_on_the_page_and_in_markdown(th
     assert rows[0][1:3] == ["24 to 620", "3.9 to 100.0"] or rows[1][1:3] == ["24 to 620", "3.9 to 100.0"]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_estimates_have_their_band_and_say_that_nothing_was_measured(thirty):
     sweep, _ = thirty
     record = sweep.records[0]
@@ -563,6 +587,8 @@ def test_the_spread_is_that_of_all_samples_of_all_processes():
     assert headline.spread(cell(1.16, 1, 50, iqr=8.53))[0] == 0, "a bar that would leave the axis ends at its end"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_no_letter_of_a_plot_is_smaller_than_ten_pixels(thirty):
     sizes = [float(size) for size in re.findall(r"font: ?([\d.]+)px", thirty[1].partition("<main>")[2])]
     assert len(sizes) > 20 and min(sizes) >= 10 and max(sizes) <= 13

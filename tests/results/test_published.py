@@ -63,6 +63,8 @@ def _is(request, cell):
     return all(format_value(cell.value(key)) == format_value(value) for key, value in wanted.items())
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_plans(name, requests, tmp_path):
     with open_store(tmp_path) as store:
@@ -71,17 +73,23 @@ def test_every_preset_plans(name, requests, tmp_path):
     assert all("torch_mps needs a Mac" in reason for reason in plan.refused.values())
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_predicts_for_the_chips_of_its_published_figures(name, requests):
     on = {row["chip"] for row in published.rows() if row["preset"] == name} & set(chips.table())
     assert on <= set(requests[name].settings.chips)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_gpt2_with_masks_has_its_norms_as_single_ops(requests):
     """The note counts 1,323 ops, of norms that are several ops each."""
     assert {cell.norm for cell in requests["gpt2-masks"].cells} == {"fp16_ops"}
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_larger_first_chunk_of_gpt2_xl_is_cut(requests):
     """The note: with more than 1811 MB first, all of it ran on the CPU."""
     first = {cell.cuts[0] for cell in requests["gpt2-xl-cuts"].cells}
@@ -120,6 +128,8 @@ def test_loads_compilations_and_sizes_have_columns_and_empty_ones_are_left_out()
     assert len(grid.numeric) == len(grid.heads) and beside.grid(Cells([record(model="nothing")])) is None
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_kept_matrices_taken_together_predict_for_the_chips_of_each(requests):
     together = config.load(["+sweep=notebooks/opt,notebooks/gpt2-masks", "weights=random"])
     assert together.settings.chips == requests["opt"].settings.chips + requests["gpt2-masks"].settings.chips

@@ -148,6 +148,8 @@ def test_a_timeout_tells_where_it_was(room):
     assert 'fake.py", line' in result.reason
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_timeout_leaves_nothing_of_the_group_alive(room):
     pids = room.base / "pids"
     result = room.run(
@@ -269,6 +271,8 @@ os.write(2, b"MemoryError\\nterminate called after throwing an instance of 'std:
     )
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @linux
 @pytest.mark.parametrize("call", ["numpy.ones(1 << 28)", "torch.ones(1 << 29)"])
 def test_real_libraries_under_the_limit(room, call):
@@ -464,6 +468,8 @@ def test_ctrl_c_in_the_waiting_thread(room):
     assert not (room.base / "tmp").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_parent_rests_while_a_child_is_timed(room):
     room.run()
     before = os.times()

@@ -58,6 +58,8 @@ def left_of(text: str) -> list[int]:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("end", ENDS)
 def test_what_a_task_detaches_ends_with_it(room, end):
     pids = room.base / "pids"

@@ -90,6 +90,8 @@ def bits(records):
     return [record.cell["precision_options"]["weights"]["bits"] for record in records]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_free_budget_is_searched_from_its_middle_and_each_trial_is_an_ordinary_record(played):
     found, records, timed = played(*BUDGET, "psnr_db>=40", "search.trials=25")
     assert bits(records)[0] == 5.0 and len(set(bits(records))) == len(records) == 25

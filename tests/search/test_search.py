@@ -83,6 +83,8 @@ def named(found, records):
     return [(r.cell["precision"], r.cell["chunks"]) for r in answer.choose_winners(found.goal, records)]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_what_breaks_a_limit_is_never_timed_and_says_so(played):
     found, records, timed = played(*TIMED, "psnr_db>=40", "package_mb<=30")
     assert set(timed) == {("p6", 1), ("p6", 2)} and named(found, records) == [("p6", 1)]
@@ -94,6 +96,8 @@ def test_what_breaks_a_limit_is_never_timed_and_says_so(played):
     assert "p6 (best)" in said and "2 cells: package_mb breaks its limit" in said
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_cells_are_timed_in_the_order_of_their_estimates_until_none_can_win(played, on_an_m4):
     found, records, timed = played("psnr_db>=40", "runtime=coreml", "compute_units=cpu_and_ne")
     assert timed == [("fp16", 1), ("p6", 1)], "the third's estimate is 8 ms, at its best 5.6"
@@ -111,6 +115,8 @@ def test_a_cell_without_an_estimate_is_timed_after_those_that_have_one_and_the_s
     assert found.how.endswith(f"not estimated: {WITHHELD}") and named(found, records) == [("p4", 1)]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_where_every_estimate_is_withheld_the_search_says_why(played, on_an_m4):
     found, _, timed = played("runtime=coreml", "compute_units=cpu_and_ne", without=set(MS))
     assert len(timed) == 6 and found.how == f"as Optuna asked: not estimated: {WITHHELD}"
@@ -158,6 +164,8 @@ def test_where_no_cell_is_left_the_summary_does_not_say_that_all_is_known(played
     assert timed == [] and found.summary(6) == "0 of 6 cells timed, as none was left"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_several_objectives_give_a_front(played):
     found, records, _ = played(*TIMED, "minimise=latency_ms", "maximise=psnr_db")
     assert sorted(named(found, records)) == [("fp16", 1), ("p4", 1)]
@@ -215,6 +223,8 @@ def test_an_objective_that_is_not_recorded_here_ends_the_search_at_the_first_cel
     )
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_limit_that_nobody_could_look_at_is_a_doubt(played):
     found, records, _ = played(*TIMED, "cosine>=0.9")
     [best] = answer.choose_winners(found.goal, records)
@@ -224,6 +234,8 @@ def test_a_limit_that_nobody_could_look_at_is_a_doubt(played):
     assert answer.describe_unknown_limits(found.goal, [best])
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_off_a_mac_the_default_is_the_estimate_and_one_line_answers(played):
     found, records, timed = played("psnr_db>=40")
     assert timed == [] and str(found.goal) == "smallest estimated_ms.m4 with psnr_db>=40"
@@ -241,6 +253,8 @@ def test_off_a_mac_the_default_is_the_estimate_and_one_line_answers(played):
     assert named(found, records) == [("fp16", 1)]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_there_is_one_answer_and_its_command_names_the_folder_where_the_run_is(played, tmp_path, capsys, monkeypatch):
     found, records, _ = played("psnr_db>=40")
     assert "Ship" not in capsys.readouterr().out, "the table leaves the answer to the search"
@@ -249,6 +263,8 @@ def test_there_is_one_answer_and_its_command_names_the_folder_where_the_run_is(p
     assert "out=" not in answer.answer_text(found, records, explain=False)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_another_goal_has_its_own_answer_and_its_command(played):
     found, records, _ = played("psnr_db>=40", "minimise=package_mb", "chunks=1")
     said = answer.answer_text(found, records, explain=True)
@@ -256,12 +272,16 @@ def test_another_goal_has_its_own_answer_and_its_command(played):
     assert "not timed" not in said and "was not needed" not in said
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_chip_of_the_goal_is_the_chip_of_the_answer(played):
     found, records, _ = played("chips=[m1,m4]", "minimise=estimated_ms.m4")
     assert answer.answer_text(found, records, explain=False).startswith("Ship tiny-gpt2 chunks=1 precision=p4 on M4: ")
     assert found.settings.chips == ["m4", "m1"]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_cell_after_the_first_is_named_where_they_are_not_told_apart(played, monkeypatch):
     monkeypatch.setitem(MS, ("p6", 1), 2.01)
     found, records, _ = played("psnr_db>=40")
@@ -302,12 +322,16 @@ def test_a_figure_of_a_timing_that_nobody_asked_for_is_refused_with_the_words_th
     assert played(*words, "runtime=reference")[2] and played(words[0], "latency.repeats=2")[2]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_cells_that_are_timed_and_cells_that_are_estimated_are_not_ordered_together(played):
     with pytest.raises(ConfigError, match="some cells are timed and others estimated"):
         played("runtime=auto,reference")
     assert played("runtime=auto,reference", "minimise=estimated_ms")[2] == []
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_search_by_estimates_reads_a_finished_sweep_of_the_same_cells(played):
     found, _, _ = played("minimise=measured.latency_median_ms")
     again, records, timed = played("resume=last", "psnr_db>=40")

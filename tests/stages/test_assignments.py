@@ -80,6 +80,8 @@ WRITES = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("target", ["iOS16", "iOS18"])
 @pytest.mark.parametrize("write", WRITES)
 def test_what_is_written_is_what_torch_writes(tmp_path, write, target):

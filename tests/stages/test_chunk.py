@@ -73,6 +73,8 @@ def cut(folder: Path, out: Path, count: int | str, **more):
     )
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize(("compute", "target"), CASES)
 def test_chunked_is_the_whole_to_the_last_bit(converted, tmp_path, compute, target):
     folder = converted[compute, target]
@@ -89,6 +91,8 @@ def test_chunked_is_the_whole_to_the_last_bit(converted, tmp_path, compute, targ
             np.testing.assert_array_equal(found[name], whole[name])
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize(("compute", "target"), CASES)
 def test_coremltools_takes_the_chunks(converted, tmp_path, compute, target):
     """Its own loader parses every chunk, weights included, and its features are such as the target has."""
@@ -109,6 +113,8 @@ def test_coremltools_takes_the_chunks(converted, tmp_path, compute, target):
     assert (array.FLOAT16 in seen) == (compute == "fp16" and target != "iOS15")
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize(("compute", "target"), CASES)
 def test_facts(converted, tmp_path, compute, target):
     facts = cut(converted[compute, target], tmp_path / "out", 2).facts
@@ -123,6 +129,8 @@ def test_facts(converted, tmp_path, compute, target):
     assert all(feature.name.endswith("_as_fp32") == lacks_fp16 for feature in last.description.input)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize(("compute", "target"), CASES)
 def test_one_pipeline_package_computes_the_same_bits(converted, tmp_path, compute, target):
     from ane_sweep.placement import programs
@@ -145,6 +153,8 @@ def test_one_pipeline_package_computes_the_same_bits(converted, tmp_path, comput
     assert [len(p.sites) for p in seen] == [len(p.sites) for p in expected]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_coremltools_takes_the_pipeline(converted, tmp_path):
     """Its own make_pipeline of the same chunks names the same inputs and weight files; it would lose `early`."""
     import coremltools as ct
@@ -165,6 +175,8 @@ def test_coremltools_takes_the_pipeline(converted, tmp_path):
     )
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize(("compute", "target"), [("fp16", "iOS18"), ("fp32", "iOS15")])
 def test_bisect_model_is_there_to_be_compared_with(converted, tmp_path, compute, target):
     """It cuts elsewhere, hands over fp32 and computes an early output's whole prefix again; its sums are the same."""
@@ -180,6 +192,8 @@ def test_bisect_model_is_there_to_be_compared_with(converted, tmp_path, compute,
         np.testing.assert_allclose(found[name], whole[name], atol=1e-2)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_what_is_shared_out_decides_where_it_is_cut(converted, tmp_path):
     facts = {
         by: cut(converted["fp16", "iOS18"], tmp_path / by, 3, by=by, chip="m1").facts
@@ -197,6 +211,8 @@ def test_what_is_shared_out_decides_where_it_is_cut(converted, tmp_path):
         assert all(np.array_equal(found[name], whole[name]) for name in whole)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_time_is_the_placement_rooms_estimate_of_each_op(converted):
     from ane_sweep.mil.line import line_up
     from ane_sweep.placement import predict
@@ -210,6 +226,8 @@ def test_time_is_the_placement_rooms_estimate_of_each_op(converted):
     assert kinds["linear"] > kinds["reshape"]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_figures_of_the_cuts_reach_the_record(converted, tmp_path):
     result = cut(converted["fp16", "iOS18"], tmp_path / "out", "auto", program_bytes=60_000, mapped_bytes=None)
     figures = {entry.name: entry.value for entry in result.metrics}

@@ -62,6 +62,8 @@ def operations(spec):
     return [op for op in block.operations if op.type != "const"]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_interface_and_facts(converted, case):
     name, _variant, compute = case
@@ -83,6 +85,8 @@ def test_interface_and_facts(converted, case):
     assert [path.name for path in folder.iterdir()] == ["model.mlpackage"]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("compute", ["fp16", "fp32"])
 def test_split_einsum_is_free_of_reshapes(converted, compute):
     """The whole census of a decoder: one transpose a layer for the keys, one at either edge."""
@@ -98,11 +102,15 @@ def test_split_einsum_is_free_of_reshapes(converted, compute):
     assert census["transpose"] == LAYERS + 1 and census["layer_norm"] == 2 * LAYERS + 1
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_original_is_left_as_hugging_face_has_it(converted):
     census = Counter(op.type for op in operations(spec_of(converted["tiny-gpt2", "original", "fp16"][1])))
     assert census["linear"] == 4 * LAYERS + 1 and census["matmul"] == 2 * LAYERS and not census["einsum"]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("variant", ["original", "split_einsum"])
 def test_a_tied_table_is_stored_once(converted, variant):
     parameters = options.shipped("model", "tiny-gpt2")["parameters"]
@@ -111,6 +119,8 @@ def test_a_tied_table_is_stored_once(converted, variant):
     assert result.facts["parameter_bytes"] == pytest.approx(4 * (parameters - (512 - SEQ) * 64), rel=0.03)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_same_task_gives_the_same_bytes(converted, tmp_path):
     case = ("tiny-gpt2", "split_einsum", "fp16")
     convert.run(task(*case), {}, tmp_path)
@@ -120,6 +130,8 @@ def test_the_same_task_gives_the_same_bytes(converted, tmp_path):
         assert (tmp_path / path).read_bytes() == (converted[case][1] / path).read_bytes(), path
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_the_program_computes_what_torch_computes(converted, case, tmp_path):
     from ane_sweep.worker import runtimes
@@ -139,6 +151,8 @@ def test_the_program_computes_what_torch_computes(converted, case, tmp_path):
     assert psnr_db(reference=expected, candidate=got) > {"fp16": 55, "fp32": 110}[compute]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize(("name", "variant"), [("tiny-gpt2", "original"), ("tiny-distilbert", "split_einsum")])
 def test_lean_conversion_equals_a_plain_one(converted, tmp_path, name, variant):
     """coremltools untouched, its passes less the guard that we leave out on purpose: the same ops in the same order,

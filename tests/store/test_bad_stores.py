@@ -120,6 +120,8 @@ def test_a_file_that_is_longer_than_its_manifest_says_is_cut_off_on_a_mounted_fo
     assert copied == []  # it was never there in full
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("what", ["/ac/", "/cas/"])
 def test_a_bomb_is_not_unpacked(what, served, there):
     bomb = gzip.compress(bytes(400 << 20))

@@ -49,6 +49,8 @@ def made(cache: Store, key: str = KEY, stage: str = "convert", content: bytes = 
     return cache.commit(aside, stage, key, TaskResult(stage, key, "ok"))
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_an_artifact_goes_there_and_back_and_equal_weights_go_once(url, tmp_path):
     with Store(tmp_path / "here") as here, Store(tmp_path / "there") as there:
         folder = made(here)
@@ -86,6 +88,8 @@ def test_a_server_that_takes_no_put_is_read_only(tmp_path):
         assert not store.has("convert", KEY)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_an_s3_server_of_an_unknown_authority_is_refused(tmp_path, monkeypatch):
     with stores.s3(tmp_path) as (url, variables), Store(tmp_path / "here") as here:
         made(here)

@@ -121,6 +121,8 @@ def test_whoever_leaves_in_haste_takes_the_worker_along(out):
     assert not psutil.pid_exists(child.process.pid)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_worker_that_fails_says_why(tmp_path):
     with pytest.raises(StageError, match="KeyError: 'program'"), Session("drift", {}, {}, tmp_path / "a"):
         pass

@@ -114,6 +114,8 @@ def all_runs(client, result):
     return client.search_runs([result.experiment_id], f"tags.`ane_sweep.sweep` = '{result.sweep}'")
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_parent_and_a_child_per_cell(logged):
     folder, result, client = logged
     assert (result.created, result.unchanged, result.replaced) == (5, 0, 0)
@@ -124,6 +126,8 @@ def test_a_parent_and_a_child_per_cell(logged):
     assert [run.info.run_name for run in children][:2] == ["minilm original chunks=1", "minilm original chunks=2"]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_own_database_can_be_made_before_anything_is_logged(tmp_path):
     make_ready(TrackingSettings(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]
@@ -140,6 +144,8 @@ def test_a_folder_that_takes_no_database_is_for_the_log_to_complain_of(tmp_path)
     make_ready(TrackingSettings(), tmp_path / "file")
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_every_axis_is_a_param_of_a_cell_and_the_varying_ones_are_marked(logged):
     _, result, client = logged
     run = client.get_run(result.runs["cell3"])
@@ -154,6 +160,8 @@ def test_every_axis_is_a_param_of_a_cell_and_the_varying_ones_are_marked(logged)
     assert run.data.tags["toolchain.torch"] == "2.13.0"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_whole_request_is_one_artifact_and_tags_stay_few(logged):
     folder, result, client = logged
     said = Path(client.download_artifacts(result.runs["cell1"], "request.json")).read_text()
@@ -164,6 +172,8 @@ def test_the_whole_request_is_one_artifact_and_tags_stay_few(logged):
     assert len(tags) < 30
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_compare_page_will_choose_chunks_and_median_latency(logged):
     """Its default axes: the first three differing params by name, the first metric of the first run that all share."""
     _, result, client = logged
@@ -198,6 +208,8 @@ def test_runs_of_any_two_sweeps_have_the_same_params():
     assert len(seen) == 1 and seen.pop() >= {*AXES, "latency.samples"}
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_null_figures_are_not_logged(logged):
     _, result, client = logged
     assert set(client.get_run(result.runs["cell0"]).data.metrics) == {
@@ -207,6 +219,8 @@ def test_null_figures_are_not_logged(logged):
     }
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_failed_cell_is_a_failed_run_with_its_reason(logged):
     _, result, client = logged
     run = client.get_run(result.runs["cell9"])
@@ -218,6 +232,8 @@ def test_a_failed_cell_is_a_failed_run_with_its_reason(logged):
     assert client.get_run(result.runs["cell0"]).info.status == "FINISHED"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_cell_says_what_it_was_scored_on_as_mlflows_dataset(logged):
     _, result, client = logged
     run = client.get_run(result.runs["cell0"])
@@ -228,6 +244,8 @@ def test_a_cell_says_what_it_was_scored_on_as_mlflows_dataset(logged):
     assert not client.get_run(result.runs["cell9"]).inputs.dataset_inputs, "it was never scored"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_run_says_who_logged_it_and_from_which_commit(tmp_path, monkeypatch):
     folder = sweep_folder(tmp_path)
     (folder / "run.json").write_text(json.dumps({"source": {"commit": "c0ffee", "dirty": True}}))
@@ -249,6 +267,8 @@ def test_a_run_that_says_nothing_of_its_commit_is_logged_without_one(said):
     assert describe.source_tags({"source": said})["mlflow.source.git.commit"] is None
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_artifacts_are_there_for_the_tracker_too(logged):
     folder, result, client = logged
     names = {entry.path for entry in client.list_artifacts(result.runs["cell1"])}
@@ -261,6 +281,8 @@ def test_artifacts_are_there_for_the_tracker_too(logged):
     assert Path(client.download_artifacts(result.runs["cell1"], "stderr/convert.txt")).read_text() == "a warning\n"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_parent_holds_latency_against_chunks_and_what_is_constant(logged):
     _, result, client = logged
     run = client.get_run(result.parent)
@@ -278,6 +300,8 @@ def test_the_parent_holds_latency_against_chunks_and_what_is_constant(logged):
     assert "records.jsonl" in [entry.path for entry in client.list_artifacts(result.parent)]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_logging_again_changes_nothing(logged):
     folder, result, client = logged
     before = {run.info.run_id for run in all_runs(client, result)}
@@ -287,6 +311,8 @@ def test_logging_again_changes_nothing(logged):
     assert {run.info.run_id for run in all_runs(client, result)} == before
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_changed_record_replaces_its_run_and_an_interrupted_log_is_finished(logged, tmp_path):
     _, result, client = logged
     folder = sweep_folder(tmp_path, "2026-02-02_00-00-00")
@@ -303,6 +329,8 @@ def test_a_changed_record_replaces_its_run_and_an_interrupted_log_is_finished(lo
     assert client.get_run(second.runs["cell0"]).data.metrics[LATENCY] == 1.5
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_two_writers_leave_equal_runs(logged, tmp_path):
     _, _, client = logged
     stamp = "2026-04-04_00-00-00"
@@ -337,6 +365,8 @@ def snapshot(client, run_id, parent):
     }
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_where_bulk_is_not_possible_the_client_does_it(logged, tmp_path, monkeypatch):
     def changed(self):
         raise Unsupported("MLflow keeps its runs in another way now")
@@ -356,6 +386,8 @@ def test_no_link_is_cut_however_narrow_the_terminal_is(monkeypatch, capsys):
     assert capsys.readouterr().out == f"MLflow: mlflow ui\ncompare: {page}\n"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_links(logged):
     _, result, _ = logged
     link = compare_link(result)
@@ -497,6 +529,8 @@ def test_an_unusable_tracker_is_said_and_the_records_are_kept(tmp_path, uri, wor
     assert not [name for name in os.environ if name.startswith("MLFLOW_HTTP")]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_tracker_that_never_answers_is_given_up_soon(tmp_path):
     folder = sweep_folder(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -513,6 +547,8 @@ def test_a_file_that_is_no_database(tmp_path):
         log_sweep(folder, uri=None, experiment="e")
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ["a?b", "a#b", "a%20b", "a%3Fb", "a b", "größe", "a+b&c=d", "50%"])
 def test_the_database_is_inside_the_outputs_folder_whatever_that_is_called(tmp_path, name):
     """SQLAlchemy 2.0 and 2.1 take ?, # and % of an address for different things, MLflow for others again."""
@@ -530,6 +566,8 @@ def test_the_database_is_inside_the_outputs_folder_whatever_that_is_called(tmp_p
     assert log_sweep(folder, uri="", experiment="e").unchanged == 5, "uri= is no address either"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_ui_of_a_folder_that_no_address_can_name_is_started_inside_it(tmp_path):
     result = log_sweep(sweep_folder(tmp_path / "a?b"), uri=None, experiment="e")
     assert ui_command(result) == f"cd '{tmp_path}/a?b' && mlflow ui --backend-store-uri sqlite:///mlflow.db --port 5000"
@@ -549,6 +587,8 @@ def locked(path, how="IMMEDIATE"):
         yield
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("how", ["IMMEDIATE", "EXCLUSIVE"])
 def test_a_database_that_another_program_writes_is_a_sentence(tmp_path, soon, how, capfd):
     folder = sweep_folder(tmp_path)
@@ -559,6 +599,8 @@ def test_a_database_that_another_program_writes_is_a_sentence(tmp_path, soon, ho
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_one_that_is_locked_in_between_is_not_tried_run_by_run(tmp_path, soon, monkeypatch, capfd):
     folder = sweep_folder(tmp_path)
     log_sweep(folder, uri=None, experiment="e")
@@ -676,6 +718,8 @@ def test_what_a_verb_prints_holds_no_password(words, capsys):
     assert "***@host" in said.out + said.err and "s3cretpw" not in said.out + said.err
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_no_password_is_printed(logged):
     _, result, _ = logged
     for stored, link in (("https://***@t.test", "https://t.test/#/"), ("postgresql://***@db.test/m", links.UI)):
@@ -684,6 +728,8 @@ def test_no_password_is_printed(logged):
         assert experiment_link(hidden, ui="http://jane:s3cret@ui.test").startswith("http://ui.test/#/")
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_nothing_that_the_tracker_is_told_names_a_person_or_holds_a_password(tmp_path, monkeypatch):
     """Not a tag, a param, a name, an artifact or the text of any of them: a tracker may be another machine."""
     monkeypatch.setenv("HOME", "/home/ada")
@@ -808,6 +854,8 @@ def log_when_up(folder, uri, patience=90):
             time.sleep(1)
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_charts_are_laid_out_for_every_axis(logged):
     """What MLflow 3.17's UI reads from the experiment's tag; test_mlflow_pages.py opens it in a browser."""
     _, result, client = logged
@@ -872,6 +920,8 @@ def test_a_view_too_long_for_a_tag_is_left_out():
     assert layout.shared_view([make("s", 0, status="failed")], ["chunks"]) is None, "nothing was measured"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_the_sweep_keeps_its_report_and_plots(logged):
     _, result, client = logged
     names = {item.path for item in client.list_artifacts(result.parent)}

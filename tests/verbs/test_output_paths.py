@@ -72,6 +72,8 @@ def write(request, out, tmp_path):
     )
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_file_is_replaced_and_keeps_its_permissions(write):
     do, path, begins = write
     assert do() == 0 and path.read_bytes().lower().startswith(begins.lower())
@@ -104,6 +106,8 @@ def test_a_device_is_written_to(write, capsys):
     assert stat.S_ISCHR(path.lstat().st_mode) and f"{path} is a device" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("there", [True, False])
 def test_a_link_is_followed_and_said(write, there, tmp_path_factory, capsys):
     do, path, begins = write

@@ -163,6 +163,8 @@ def test_no_probe_is_left_out_of_the_flips():
     assert {probe(Machine()).probe for probe in probes.PROBES} == {name for name, *_ in FLIPS}
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_store_that_cannot_be_used_keeps_no_host_from_running_sweeps(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert doctor.doctor([f"store=file://{tmp_path}/file/store"], Machine()) == 1
@@ -188,6 +190,8 @@ def test_a_wrong_word_is_refused():
             doctor.doctor([word])
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.skipif(sys.platform == "darwin", reason="there Core ML may answer")
 def test_on_this_host_the_probes_really_run_and_the_parent_stays_light(tmp_path):
     code = (
@@ -203,6 +207,8 @@ def test_on_this_host_the_probes_really_run_and_the_parent_stays_light(tmp_path)
     assert "HF_HUB_OFFLINE is set" in told["hugging face hub"]["evidence"]
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("search", [None, "", ":", "/nowhere:"])
 def test_nothing_of_the_working_folder_is_executed(search, tmp_path, monkeypatch):
     """Neither by the child that imports coremltools nor by a tool that is a Python of ours; an empty entry of PYTHONPATH
