@@ -58,6 +58,7 @@ class ModelSettings:
     arch: Mapping[str, object] = field(default_factory=dict)
     arch_keys: ArchKeys | None = None
     path: str | None = None
+    function: str | None = None
     inputs: Mapping[str, object] | None = None
     kwargs: Mapping[str, object] | None = None
     sources: list[str] | None = None

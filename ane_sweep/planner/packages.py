@@ -34,7 +34,7 @@ def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Pa
     if weights != "pretrained":
         raise ConfigError(f"weights={weights}: model={name} is a package, which holds its weights; leave it out")
     path = folders.user_path(text).absolute()
-    spec, made_from = described(path, f"model.path={text}")
+    spec, made_from = described(path, f"model.path={text}", option.function or "")
     beside, content = {PACKAGE: path}, _content(path, digests)
     for role, key in ((SAMPLES, "samples"), (EXPECTED, "reference")):
         if file := getattr(option, key):
@@ -43,9 +43,8 @@ def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Pa
     if option.samples and option.reference:
         raise ConfigError("model.samples and model.reference: a reference holds its inputs, too; give one of them")
     numbers = sum(file.stat().st_size for file in _files(path)) // 2  # of two bytes each: exact enough for memory
-    functions = sorted(spec.mlProgram.functions)
-    default = graph.default_function(spec)
-    notes = [f"{text}: function {default} of {', '.join(functions)} is scored and timed"] if len(functions) > 1 else []
+    functions, chosen = sorted(spec.mlProgram.functions), option.function or graph.default_function(spec)
+    notes = [f"{text}: function {chosen} of {', '.join(functions)} is scored and timed"] if len(functions) > 1 else []
     if made_from["compute"] == "fp32":
         notes.append(f"{text} computes in fp32: precision=fp16 leaves it as it is")
     return Source(
@@ -54,8 +53,11 @@ def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Pa
     )  # fmt: skip
 
 
-def described(path: Path, what: str) -> tuple[Model_pb2.Model, dict[str, object]]:
-    """Return (the package's protobuf message, the facts that a plan needs). Raises ConfigError with a remedy."""
+def described(path: Path, what: str, function: str = "") -> tuple[Model_pb2.Model, dict[str, object]]:
+    """Return (the package's protobuf message, the facts that a plan needs). Raises ConfigError with a remedy.
+
+    function    "" is the default one
+    """
     if compiled.is_compiled(path) and (reason := apple.no_coreml()):
         raise ConfigError(
             f"{what}: a compiled model is loaded by Core ML alone, which {reason}; give the .mlpackage that it was compiled "
@@ -63,9 +65,14 @@ def described(path: Path, what: str) -> tuple[Model_pb2.Model, dict[str, object]
         )
     try:
         found = package.read(path, kinds=pipeline.KINDS)
-        programs = [graph.view_program(one) for one in pipeline.split(found)[0]]
+        programs = [graph.view_program(one, function) for one in pipeline.split(found)[0]]
     except PackageError as error:
         raise ConfigError(f"{what}: {_with_way(str(error))}") from None
+    form = COMPILED if compiled.is_compiled(path) else PIPELINE if found.spec.WhichOneof("Type") == PIPELINE else None
+    if function and form:
+        raise ConfigError(
+            f"model.function={function}: a {form} model is run as it is; leave it out, or give a package of one program"
+        )
     if path.is_file():
         raise ConfigError(f"{what}: an ML Program in a bare .mlmodel has no place for weights; save it as .mlpackage")
     number = found.spec.specificationVersion - _FIRST_OPSET
@@ -78,14 +85,13 @@ def described(path: Path, what: str) -> tuple[Model_pb2.Model, dict[str, object]
     )
     packed = sum(op.type.startswith("constexpr_") for op in ops)
     target = TARGETS[min(max(number, 0), len(TARGETS) - 1)]
-    # of a model that must stay unchanged; a package of one program has none
-    form = COMPILED if compiled.is_compiled(path) else PIPELINE if found.spec.WhichOneof("Type") == PIPELINE else None
     return found.spec, {
         "target": target,
         "compute": "fp16" if half else "fp32",
-        "functions": max(1, len(found.spec.mlProgram.functions)),
+        "functions": 1 if function else max(1, len(found.spec.mlProgram.functions)),
         "compressed": packed,
-        **({"form": form} if form else {}),
+        **({"form": form} if form else {}),  # of a model that must stay unchanged; a package of one program has none
+        **({"function": function} if function else {}),
     }
 
 

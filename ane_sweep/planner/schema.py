@@ -142,6 +142,7 @@ GROUP_KEYS: dict[str, dict[str, Key]] = {
         ),
         "arch_keys.max_seq_len": Key((str, NONE), "the key of arch that holds the longest input"),
         "path": Key((str, NONE), "a model that is given: nets.py:MyNet, my_pkg.nets:MyNet, or a package's folder"),
+        "function": Key((str, NONE), "of a package with several functions: which one is scored and timed"),
         "inputs": Key((dict, NONE), "its inputs: name -> shape, or {shape, dtype, range}", check=shapes.problem),
         "kwargs": Key((dict, NONE), "arguments of what its path names"),
         "sources": Key((list, NONE), "more files that it is made from", items=(str,), most=1000, why="each is hashed"),
@@ -168,7 +169,7 @@ GROUP_KEYS: dict[str, dict[str, Key]] = {
 }
 # What only an option with a `path` has, whose model is given; and what it has not, as nobody knows it before it is built.
 GIVEN = dict.fromkeys(("path", "inputs", "samples"), "model=module, package, onnx and exported") | {
-    "kwargs": "model=module", "sources": "model=module", "reference": "model=package",
+    "kwargs": "model=module", "sources": "model=module", "reference": "model=package", "function": "model=package",
 }  # fmt: skip
 _BUILT = (
     "hub", "package", "parameters", "layers", "max_seq_len", "cut_points", "arch", "arch_keys.layers", "arch_keys.max_seq_len",

@@ -203,7 +203,10 @@ def _add_program(chain: Chain, built: Params, fetched: Task | None, reference: T
     """
     cell, precision, kind = chain.cell, chain.cell.precision_settings, RUNTIMES[chain.runtime].program
     if chain.source.kind == packages.KIND:
-        program = chain.add("adopt", {"package": chain.source.digest}, {"checkpoint": None})
+        taken = {"package": chain.source.digest} | (
+            {"function": name} if (name := chain.source.arch.get("function")) else {}
+        )
+        program = chain.add("adopt", taken, {"checkpoint": None})
     else:
         wide = {"fp32_ops": precision.fp32_ops} if precision.fp32_ops else {}
         made: Params = {"variant": _variant(cell), "target": cell.ios_target, "compute": precision.compute, **wide}

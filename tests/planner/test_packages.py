@@ -12,6 +12,7 @@ from ane_sweep.errors import ConfigError
 from ane_sweep.mil import package
 from ane_sweep.mil.proto import Model_pb2
 from ane_sweep.planner import packages
+from ane_sweep.worker.stages import adopt
 
 MODEL = ["model=package", "out=o"]
 
@@ -104,6 +105,37 @@ def test_what_is_compressed_already_or_has_several_functions_is_not_compressed(h
     assert main(["plan", "-m", *MODEL, "model.path=y.mlpackage", "precision=fp16,p4"]) == 0
     said = capsys.readouterr().out
     assert "has 2; use precision=fp16" in said and f"function {only} of {only}, other is scored" in said
+
+
+def test_one_function_of_several_is_taken_out_as_a_program_of_its_own(here, capsys):
+    path = made("y.mlpackage")
+    spec = package.read(path).spec
+    (only,) = spec.mlProgram.functions
+    spec.mlProgram.functions["other"].CopyFrom(spec.mlProgram.functions[only])
+    for name in (only, "other"):
+        described = spec.description.functions.add(name=name)
+        described.input.extend(spec.description.input)
+        described.output.extend(spec.description.output)
+    for field in ("input", "output"):
+        spec.description.ClearField(field)
+    spec.description.defaultFunctionName = only
+    package.write(path, spec)
+    assert (
+        main(["plan", "-m", *MODEL, "model.path=y.mlpackage", f"model.function={only},other", "precision=fp16,p4"]) == 0
+    )
+    said = capsys.readouterr().out
+    assert (
+        f"function other of {only}, other is scored" in said
+        and "4 packages" not in said
+        and "2 packages taken in" in said
+    )
+    (Path("out")).mkdir()
+    adopt.run({"package": "digest", "function": "other"}, {"package": path}, Path("out"))
+    taken = package.read(Path("out/model.mlpackage")).spec
+    assert [*taken.mlProgram.functions] == ["main"] and not taken.description.functions
+    assert [one.name for one in taken.description.input] == [one.name for one in spec.description.functions[1].input]
+    assert main(["plan", *MODEL, "model.path=y.mlpackage", "model.function=third"]) == 2
+    assert f"has no function 'third'; its functions: {only}, other" in capsys.readouterr().err
 
 
 def test_the_key_is_the_content_and_not_the_identifiers_of_the_manifest(here):

@@ -2,8 +2,8 @@
 
 The reference runtime computes it in fp32, as the baseline for its compressed forms.
 
-arch   inputs (bridge/shapes.py), where the user overrides the package's description; samples and expected: digests of
-       files
+arch   inputs (bridge/shapes.py), where the user overrides the package's description; function, if it is not the default one;
+       samples and expected: digests of files
 """
 
 from pathlib import Path
@@ -34,8 +34,8 @@ class GivenProgram:
 
     example: tuple[torch.Tensor, ...]
 
-    def __init__(self, path: Path, overrides: dict[str, object] | None):
-        self.model, self.path = reference.load(path, numerics="fp32"), path.name
+    def __init__(self, path: Path, overrides: dict[str, object] | None, function: str = ""):
+        self.model, self.path = reference.load(path, function, numerics="fp32"), path.name
         requested = {one.name: one for one in shapes.read(overrides)} if overrides else {}
         if unknown := [name for name in requested if name not in self.model.inputs]:
             raise StageError(f"model.inputs.{unknown[0]}: the package takes {', '.join(self.model.inputs)}")
@@ -99,7 +99,8 @@ class GivenProgram:
 
 def build_given(params: dict[str, Any], inputs: dict[str, Path]) -> GivenProgram:
     """Load the package and run it once. Raises StageError, errors.PackageError, errors.UnsupportedOp."""
-    return GivenProgram(inputs["package"], params["model"]["arch"]["inputs"])
+    arch = params["model"]["arch"]
+    return GivenProgram(inputs["package"], arch["inputs"], arch.get("function", ""))
 
 
 def _count_rows(model: object) -> int:

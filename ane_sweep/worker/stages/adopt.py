@@ -1,6 +1,6 @@
-"""adopt: copies a user's package into the cache, byte for byte.
+"""adopt: copies a user's package into the cache, byte for byte, or one function of it as a program of its own.
 
-params  package: digest of its content (in the key alone)
+params  package: digest of its content (in the key alone); function: the only one that is kept (absent: all)
 inputs  package
 leaves  model.mlpackage, or model.mlmodelc if it is compiled already
 """
@@ -11,7 +11,8 @@ from pathlib import Path
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
-from ane_sweep.mil import compiled, package, pipeline
+from ane_sweep.mil import chain, compiled, package, pipeline
+from ane_sweep.mil.proto import Model_pb2
 from ane_sweep.worker.programs.mlprogram import size as packages
 from ane_sweep.worker.stages import StageResult
 
@@ -31,6 +32,9 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     except (OSError, shutil.Error) as error:
         raise StageError(f"{source} cannot be copied: {error}") from error
     made = package.read(target, kinds=pipeline.KINDS)
+    if function := params.get("function"):
+        _keep_function(made.spec, str(function))
+        made.model_path.write_bytes(made.spec.SerializeToString(deterministic=True))
     weights = sum(file.stat().st_size for file in target.rglob("weights/*.bin"))
     return StageResult(
         metrics=[Metric("package_bytes", packages.measure_bytes(target), "bytes")],
@@ -40,3 +44,19 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
         },
         facts={"weight_bytes": weights},
     )
+
+
+def _keep_function(spec: Model_pb2.Model, name: str) -> None:
+    """Make one function the whole program, as a package of one function has it. The weight file stays as it is."""
+    chosen, described = spec.mlProgram.functions[name], chain.function_description(spec, name)
+    interface = {"input": [*described.input], "output": [*described.output], "state": [*described.state]}
+    spec.description.predictedFeatureName = described.predictedFeatureName
+    spec.description.predictedProbabilitiesName = described.predictedProbabilitiesName
+    for field in (*interface, "functions", "defaultFunctionName"):
+        spec.description.ClearField(field)
+    for field, features in interface.items():
+        getattr(spec.description, field).extend(features)
+    kept = type(chosen).FromString(chosen.SerializeToString())
+    for other in list(spec.mlProgram.functions):
+        del spec.mlProgram.functions[other]
+    spec.mlProgram.functions["main"].CopyFrom(kept)
