@@ -1,4 +1,6 @@
-"""A checkpoint folder of a class that no family serves: it becomes model=module of transformers' own class, as `original`."""
+"""A checkpoint (a folder, or a hub id that was fetched) of a class that no family serves: it becomes model=module of
+transformers' own class, as `original`.
+"""
 
 import re
 from collections.abc import Mapping
@@ -6,23 +8,28 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from ane_sweep.errors import ConfigError
 from ane_sweep.planner import options
+from ane_sweep.planner.checkpoint_files import is_folder
 
 _IMAGE, _CHANNELS = 224, 3  # transformers' defaults, where config.json leaves them out
 
 
 def option(name: str, folder: Path, config: Mapping[str, object]) -> dict[str, object] | None:
-    """Return the option of a checkpoint folder, or None if transformers has no such class or its inputs are not known."""
+    """Return the option of a checkpoint folder, or None if transformers has no such class or its inputs are not known.
+
+    Raises ConfigError if the weights are not there.
+    """
     listed = config.get("architectures")
     kind = listed[0] if isinstance(listed, list) and listed else None
     inputs, weights = _describe_inputs(config), sorted(folder.glob("*.safetensors"))
-    if (
-        not isinstance(kind, str)
-        or (config.get("model_type"), kind) not in _list_classes()
-        or inputs is None
-        or not weights
-    ):
+    if not isinstance(kind, str) or (config.get("model_type"), kind) not in _list_classes() or inputs is None:
         return None
+    if not weights:
+        fetch = "" if is_folder(name) else f": hf download {name.partition('@')[0]}"
+        raise ConfigError(
+            f"model={name}: {kind} is taken as transformers has it, and its *.safetensors are not in {folder}; fetch them{fetch}"
+        )
     return {
         **options.shipped("model", "module"), "name": name, "size": kind, "inputs": inputs,
         "path": f"transformers:{kind}.from_pretrained", "sources": [str(path) for path in (folder / "config.json", *weights)],

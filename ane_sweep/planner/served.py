@@ -43,7 +43,7 @@ def option(name: str) -> dict[str, object]:
     try:
         family, serves, task = _match_family(name, config)
     except _Unserved:
-        given = any_class.option(name, path.parent, config) if is_folder(name) else None
+        given = any_class.option(name, path.parent, config)
         if given is None:
             raise
         return given

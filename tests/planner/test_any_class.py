@@ -1,9 +1,13 @@
 """A checkpoint folder of a class that no family serves is taken as a module of transformers' own class."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from hub_server import COMMIT
 
 from ane_sweep.__main__ import main
 from ane_sweep.planner import any_class, modules, served
@@ -85,3 +89,19 @@ def test_token_classes_of_a_folder_are_converted_and_scored(tmp_path, monkeypatc
     transformers.BertForTokenClassification(config).save_pretrained("ner")
     assert main(["model=./ner", "seq_len=16", "latency=off", "tracking.enabled=false", "out=o"]) == 0
     assert "PSNR" in capsys.readouterr().out
+
+
+def test_a_hub_id_is_taken_from_the_cache_and_without_its_weights_the_fetch_is_named(tmp_path):
+    snapshot = tmp_path / "hf" / "hub" / "models--me--ner" / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text(json.dumps(BERT | {"architectures": ["BertForTokenClassification"]}))
+    refs = snapshot.parents[1] / "refs"
+    refs.mkdir()
+    (refs / "main").write_text(COMMIT)
+    command = [sys.executable, "-P", "-m", "ane_sweep", "plan", "model=me/ner", "seq_len=8", "out=o"]
+    env = {**os.environ, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 2 and "fetch them: hf download me/ner" in done.stderr, done.stderr
+    (snapshot / "model.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}")
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0 and "1 conversions" in done.stdout, done.stderr
