@@ -18,7 +18,7 @@ from ane_sweep.errors import ConfigError
 from ane_sweep.planner.checkpoint_files import file_digest
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, ValueInfoProto
+    from onnx import ModelProto, NodeProto, ValueInfoProto
 
 KIND = "onnx"  # of a Source
 FILE, SAMPLES = "file", "samples"  # the roles that a worker finds them under
@@ -101,22 +101,31 @@ def _find_unsupported(model: "ModelProto", what: str) -> list[str]:
         low, high = _OPSETS
         return [f"{what}: its opset is {opset}, and {low} to {high} are read; export it again with opset_version=17"]
     local = {(one.domain, one.name) for one in model.functions}
-    nodes = [*model.graph.node, *(node for one in model.functions for node in one.node)]
-    lacking: dict[str, list[str]] = {}
     by_numbers = _find_computed(model)
-    for number, node in enumerate(nodes):
-        if (node.domain, node.op_type) in local or (
+
+    def find_faulty(node: "NodeProto") -> list["NodeProto"]:
+        if (
             node.op_type in onnx_ops.BRANCHES and node.input[0] not in by_numbers
-        ):
-            continue
+        ):  # shapes decide later which branch is taken
+            found = [
+                [bad for one in part.g.node for bad in find_faulty(one)]
+                for part in node.attribute
+                if part.HasField("g")
+            ]
+            return [bad for branch in found for bad in branch] if all(found) else []
         if node.domain in ("", "ai.onnx"):
             schema = onnx.defs.get_schema(node.op_type, opset, "") if onnx.defs.has(node.op_type) else None
             flags = ("has_function", "has_context_dependent_function")  # not in onnx's stubs
             is_function = any(getattr(schema, flag, False) for flag in flags)
             if node.op_type in onnx_ops.list_converted() | onnx_ops.FOLDED or is_function:
-                continue
-        kind = f"{node.domain}.{node.op_type}".lstrip(".")
-        lacking.setdefault(kind, []).append(node.name or f"number {number}")
+                return []
+        return [] if (node.domain, node.op_type) in local else [node]
+
+    lacking: dict[str, list[str]] = {}
+    for number, node in enumerate([*model.graph.node, *(node for one in model.functions for node in one.node)]):
+        for bad in find_faulty(node):
+            kind = f"{bad.domain}.{bad.op_type}".lstrip(".")
+            lacking.setdefault(kind, []).append(bad.name or f"number {number}")
     return [
         f"{what}: op {kind} has no conversion to torch; its nodes: {', '.join(names[:5])}"
         f"{f' and {len(names) - 5} more' if len(names) > 5 else ''}; export the net without it"

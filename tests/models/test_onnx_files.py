@@ -73,8 +73,8 @@ def test_a_vector_is_flattened(here):
     assert worst_error(module) == 0 and module.ports.outputs[0].shape == (4, 1)
 
 
-def branch(condition):
-    """Return nodes of an If: relu where true, negation where false."""
+def branch(condition, yes="Relu", no="Neg"):
+    """Return nodes of an If: `yes` where true, `no` where false."""
     from onnx import TensorProto, helper
 
     def body(kind, name):
@@ -82,7 +82,7 @@ def branch(condition):
             [node(kind, ["x"], [name])], name, [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)]
         )
 
-    return [*condition, node("If", ["c"], ["y"], then_branch=body("Relu", "t"), else_branch=body("Neg", "e"))]
+    return [*condition, node("If", ["c"], ["y"], then_branch=body(yes, "t"), else_branch=body(no, "e"))]
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -92,6 +92,18 @@ def test_a_branch_that_shapes_decide_is_folded(here, size):
     )
     write(nodes, {"x": [size, 4]}, {"y": [size, 4]}, {"zero": np.int64(0), "one": np.int64(1)})
     assert worst_error(build()[0]) == 0
+
+
+@pytest.mark.parametrize(("no", "faulty"), [("Neg", False), ("Det", True)])
+def test_the_ops_inside_branches_are_looked_at_before_anything_runs(here, no, faulty):
+    """Where one branch can be converted, shapes may choose it."""
+    condition = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "zero"], ["d"]), node("Equal", ["d", "one"], ["c"])]
+    write(branch(condition, "Det", no), {"x": [2, 2]}, {"y": [2, 2]}, {"zero": np.int64(0), "one": np.int64(1)})
+    if not faulty:
+        assert worst_error(build()[0]) == 0
+        return
+    with pytest.raises(ConfigError, match="op Det has no conversion to torch; its nodes: det, det"):
+        build()
 
 
 def test_a_branch_that_numbers_decide_is_refused_before_anything_runs(here):
