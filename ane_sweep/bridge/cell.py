@@ -41,7 +41,7 @@ def _other_torch(name: str, value: object) -> str | None:
         r"2\.\d+\.\d+((a|b|rc|\.dev)\d+)?", str(value)
     ):  # never a number: 2.10 would be 2.1
         return None
-    return f"{name}={value}: expected {name}={INSTALLED}, or a whole version, as 2.7.0"
+    return f"{name}={value}: expected {name}={INSTALLED}, or a whole version, as 2.7.0 or 2.10.0"
 
 
 def _other_toolchain(asked: Asked) -> str | None:

@@ -174,6 +174,6 @@ _RULES = (
     ),
     _Rule(
         "fp32_ops", _is_wide, "op", "{} in fp32", "on the Neural Engine, which computes in fp16, each ends a part of the program",
-        "john-rocky/coreai-model-zoo#36 (M4, macOS 27.0)", "precision=fp16, and no fp32 numbers in the model's code", "note",
+        "john-rocky/coreai-model-zoo#36 (M4, macOS 27.0)", "precision=fp16; else find fp32 in the code, or in widened weights", "note",
     ),
 )  # fmt: skip

@@ -77,12 +77,14 @@ def ask(module: str, *words: object) -> str:
     except subprocess.TimeoutExpired:
         raise PackageError(f"{about}: coreai-core did not read it within {LIMIT_S} s") from None
     if done.returncode != 0:
-        said = [
-            line.removeprefix("error: ") for line in done.stderr.splitlines() if "error" in line.lower()
-        ] or done.stderr.splitlines()[-1:]
-        raise PackageError(
-            f"{about}: coreai-core does not read it: {' '.join(said)[-300:] or f'it ended with {done.returncode}'}"
-        )
+        lines = done.stderr.splitlines()
+        said = next((line for line in lines if "error" in line.lower()), "".join(lines[-1:])).removeprefix("error: ")[
+            :300
+        ]
+        if said.startswith("Core AI's runtime"):  # it was read
+            raise PackageError(f"{about}: {said}")
+        why = said if done.returncode > 0 else f"signal {-done.returncode} ended it; {said}".removesuffix("; ")
+        raise PackageError(f"{about}: coreai-core does not read it: {why}; is the folder whole? Copy it again")
     return done.stdout
 
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 from ane_sweep import data
-from ane_sweep.bridge import axes, families, programs, recipes
+from ane_sweep.bridge import axes, families, programs, recipes, shapes
 from ane_sweep.bridge.axes import TARGETS
 from ane_sweep.bridge.cell import DECLARED, Cell
 from ane_sweep.bridge.key import format_value
@@ -138,6 +138,9 @@ def _refuse_kind(cell: Cell, source: Source, runtime: str) -> str | None:
     for name in about.lacks:
         if (value := cell.value(name)) != (plain := DECLARED[name].plain):
             found = found or f"{name}={value}: {about.title} is made without it; {name}={plain}"
+    inputs = source.arch.get("inputs")
+    if kind != programs.DEFAULT and isinstance(inputs, dict) and any(one.flexible for one in shapes.read(inputs)):
+        found = found or f"model.inputs: {about.title} is made for inputs of one shape; name one, or toolchain=coreml"
     if cell.precision_settings.fp32_ops and not about.packages:
         packaged = programs.PROGRAMS[programs.DEFAULT].title
         found = found or f"precision={cell.precision}: fp32_ops select ops of {packaged}"

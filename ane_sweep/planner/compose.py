@@ -247,7 +247,7 @@ class Composer:
                 or unread.unknown_option(name, override.value(), self.options(name))
             ]
         try:
-            return schema.problems(self.compose([*(() if name in unread.GROUPS else options), line]))
+            return schema.problems(resolve(self.compose([*(() if name in unread.GROUPS else options), line])))
         except ConfigError as error:
             if name == "sweep" and not override.is_add():
                 return [f"{line}: no matrix is kept in conf/config.yaml, so one is added: +{line}"]

@@ -41,11 +41,13 @@ def refusal(cell: Cell, kind: str, is_package: bool) -> str | None:
             return _NO_FLOATS.format(asked)
         if cell.compressor == "coreai_opt":
             return f"{asked} compressor=coreai_opt: {PROGRAMS[kind].title} is not made of its codes"
+        if PROGRAMS[kind].codes and not offers(kind, "compress"):
+            return f"{asked} compressor={cell.compressor}: it compresses Core ML's programs; compressor=coreai_opt, or toolchain=coreml"
         return refuse(kind, "compress", asked if cell.compressor == "auto" else f"{asked} compressor={cell.compressor}")
     if is_package:
         return f"{asked}: {_OF_PROGRAMS}, and {cell.model} is a package: compressor=ane_sweep"
     if unknown := _find_unknown(recipe):
-        instead = "" if not offers(kind, "compress") else "; compressor=ane_sweep"
+        instead = "; compressor=ane_sweep" if offers(kind, "compress") else "; toolchain=coreml compressor=ane_sweep"
         return f"{asked}: {_OF_PROGRAMS}, and this recipe {unknown}{instead}"
     takes = PROGRAMS[kind].codes
     if recipe["kind"] == "float" and takes == "CoreML":

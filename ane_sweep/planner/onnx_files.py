@@ -144,6 +144,12 @@ def _find_computed(model: "ModelProto") -> set[str]:
     return found
 
 
+def _guess_sizes(dims: list[int | str]) -> list[int]:
+    """Return sizes as an example: 1 for a batch, 224 for the sides of a picture, 128 for a length."""
+    side = 224 if len(dims) == 4 else 128
+    return [size if isinstance(size, int) else side if axis else 1 for axis, size in enumerate(dims)]
+
+
 def _external_files(model: "ModelProto") -> Iterator[str]:
     """Yield the names of the files that hold weights beside the ONNX file."""
     found = (entry.value for one in model.graph.initializer for entry in one.external_data if entry.key == "location")
@@ -168,12 +174,10 @@ def _describe_inputs(model: "ModelProto", asked: dict[str, object], what: str) -
         if not spec["dtype"]:
             problems.append(f"{what}: input {name} holds no tensor of numbers; only these are drawn here")
         elif spec["shape"] is dims and (free := [size for size in dims if isinstance(size, str)]):
-            example = ", ".join(
-                f"{one}: {[size if isinstance(size, int) else 1 for size in _sizes(values[one])]}" for one in values
-            )
+            example = ", ".join(f"{one}: {_guess_sizes(_sizes(values[one]))}" for one in values)
             problems.append(
-                f"{what}: input {name} is [{', '.join(map(str, dims))}], and {', '.join(free)} has no size; give sizes, as in "
-                f"'model.inputs={{{example}}}'"
+                f"{what}: input {name} is [{', '.join(map(str, dims))}], with no size for {', '.join(free)}; "
+                f"give sizes, as in 'model.inputs={{{example}}}'"
             )
         elif spec["dtype"] in ("int32", "int64"):
             spec.setdefault("range", [0, 256 if kind == _BYTE else tables.get(value.name, 2)])

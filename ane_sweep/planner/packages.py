@@ -165,6 +165,6 @@ def refusal(cell: Cell, source: Source, runtime: str) -> str | None:
     if source.arch["functions"] > 1 and precision.weights:
         return (
             f"precision={cell.precision}: coremltools 9.0 compresses programs of one function, and {source.source} has "
-            f"{source.arch['functions']}; use precision=fp16"
+            f"{source.arch['functions']}; model.function=NAME takes one, or use precision=fp16"
         )
     return None

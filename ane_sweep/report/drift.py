@@ -107,7 +107,7 @@ def look(
     installed.need_worker("--drift")
     n = worst_cell(records)
     if n is None:
-        raise ConfigError("--drift: no cell of this sweep has a PSNR and a program")
+        raise ConfigError("--drift: no cell of this sweep has a PSNR and a program of Core ML")
     inputs, place = _inputs(records[n], store), folder / "tasks" / "drift"
     disk.make_folder(folder, "tasks")
     disk.remove_tree(place)  # an earlier look

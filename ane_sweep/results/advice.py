@@ -15,9 +15,9 @@ def advise(status: str, record: Record, folder: str) -> str:
         if "evidence pass" in cause:
             return f"Next: read {folder}/tasks/evidence-*/stderr.txt; evidence=off leaves the pass out."
         if "compresses none of" in cause:
-            return "Next: precision.weights.min_elements=1, or precision=fp16 for a net as small as this."
+            return "Next: +precision.weights.min_elements=1, or precision=fp16 for a net as small as this."
         if cause.startswith("coreai-opt compresses"):
-            return "Next: compressor=ane_sweep, which compresses what a program holds; or a recipe of whole numbers (int8, int4)."
+            return "Next: compressor=ane_sweep, which compresses a program; +precision.weights.min_elements=1 takes small weights, too."
         if "psnr" in cause.lower():
             if any(stage.stage == "compress" for stage in record.stages):
                 return "Next: the same cell with precision=fp16 says what the weights' recipe costs; then more bits."

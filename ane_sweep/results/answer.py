@@ -267,6 +267,8 @@ def fetch(record: Record, axes: list[str], runs: str) -> str:
     """Return the command that copies a cell's packages out of the cache, given the axes that vary in its sweep."""
     chosen = select_by(flat_cell(record), axes)
     folder = "./" + (re.sub(r"[^\w.-]+", "-", str(record.cell.get("model", ""))).strip("-.") or "cell")
+    if Path(folder).exists():  # such as a checkpoint's own folder
+        folder += "-package"
     is_default = Path(runs).resolve() == (outputs_folder(None) / "runs").resolve()
     words = ["get", f"{record.sweep}:{chosen}" if chosen else record.sweep, folder]
     return FETCH + shlex.join(["ane-sweep", *words, *([] if is_default else [f"out={Path(runs).parent}"])])

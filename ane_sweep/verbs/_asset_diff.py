@@ -16,7 +16,14 @@ from ane_sweep.terminal import NOT_ALL_OK, OK, tell
 from ane_sweep.verbs import run as running
 
 _MODULE = "ane_sweep.worker.programs.coreai.differ"
-_PACKAGES_ONLY = ("function", "numerics", "effects")
+_PACKAGES_ONLY = {
+    "function": "",
+    "numerics": None,
+    "effects": None,
+    "drift": 10,
+    "chip": "m4",
+    "device": "cpu",
+}  # name -> default
 _SHOWN = 20
 _WHERE = "macOS 27 alone plans and times an asset, with USE_OS_COREAI=1 in the environment"
 Outputs = dict[str, tuple[str, float]]  # what is said of each, and its PSNR in dB
@@ -106,13 +113,18 @@ def diff(given: argparse.Namespace, compare: Callable[[dict[str, object], dict[s
 
     Raises ConfigError for options that mean nothing here, PackageError.
     """
-    if wrong := [name for name in _PACKAGES_ONLY if getattr(given, name)]:
+    if wrong := [name for name, default in _PACKAGES_ONLY.items() if getattr(given, name) != default]:
         raise ConfigError(f"--{wrong[0]}: of Core ML's packages; Core AI's runtime computes an asset as it was written")
     for path in (given.a, given.b):
         if not path.is_dir():
             raise PackageError(f"{path}: no such asset; is the path right?")
     with tempfile.TemporaryDirectory() as folder:
         taken = [json.loads(asset_ops.ask(_MODULE, "describe", path)) for path in (given.a, given.b)]
+        if differ := [name for name in taken[0].keys() & taken[1].keys() if taken[0][name][1] != taken[1][name][1]]:
+            sizes = " and ".join(str(one[differ[0]][1]) for one in taken)
+            raise ConfigError(
+                f"{given.a} and {given.b} take {differ[0]} of {sizes}: nothing can be given to both; name two of one interface"
+            )
         seed = 0 if given.random is None and not given.input else given.random
         np.savez(Path(folder, "inputs.npz"), **_read_inputs(given.input, {**taken[0], **taken[1]}, seed))  # type: ignore[arg-type]
         found: ProgramDiff = json.loads(
@@ -143,6 +155,10 @@ def _read_inputs(
     for name, feature in features.items():
         if name not in values and -1 in feature.shape:
             raise ConfigError(f"input {name} has free lengths ({list(feature.shape)}); give --input {name}=FILE.npy")
+    for name in values.keys() & features.keys():
+        feature, shape = features[name], np.asarray(values[name]).shape
+        if -1 not in feature.shape and (problem := feature.misfit(shape)):
+            raise ConfigError(f"--input: {name} {problem}")
     missing = {name: one for name, one in features.items() if name not in values}
     values |= running.read_inputs([], missing, seed)
     return {name: np.asarray(value) for name, value in values.items()}

@@ -34,7 +34,7 @@ def lint(given: argparse.Namespace) -> int:
     for name in _PLACED:
         if getattr(given, name):
             raise ConfigError(
-                f"--{name.replace('_', '-')}: nothing predicts where an asset's ops run, or executes it here; leave it out"
+                f"--{name.replace('_', '-')}: of Core ML's packages: nothing predicts where an asset's ops run; leave it out"
             )
     if given.format not in (None, "text", "json"):
         raise ConfigError(f"--format {given.format}: of assets there is text and json")

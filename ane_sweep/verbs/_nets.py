@@ -40,7 +40,7 @@ def convert(path: Path, inputs: str | None, folder: Path) -> Path:
             f"model={DOORS[path.suffix]}", *sizes, **{"model.path": str(path.absolute())}, **settings
         )
     except ConfigError as error:
-        raise PackageError(str(error).strip()) from error
+        raise PackageError(str(error).strip().replace("'model.inputs={", "--inputs '{")) from error
     (record,) = made.records
     try:
         (package,) = made.get(own / "package")

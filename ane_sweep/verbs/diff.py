@@ -48,7 +48,9 @@ def diff(args: list[str]) -> int:
     )
     options.add("--runs N", "of two assets: timed runs of each on macOS 27; 0: none", make_integer_reader(0), 0)
     options.json(
-        "a, b (package, computed), outputs (each with text, psnr_db), drift, modules, placement, exit", "lines of text"
+        "a, b (package, computed), outputs (each with text, psnr_db), drift, modules, placement, exit; of assets in place of drift "
+        "and modules: same, paired, changed, only_a, only_b, unsure (counts of ops), and on macOS 27 placement, timing",
+        "lines of text",
     )
     return _diff(options.read(args))
 
@@ -125,9 +127,12 @@ def compare_values(reference: object, candidate: object) -> tuple[str, float]:
     if reference.shape != candidate.shape:
         return f"shapes {list(reference.shape)} and {list(candidate.shape)}", -np.inf
     a, b = reference.astype(np.float64).reshape(-1), candidate.astype(np.float64).reshape(-1)
-    if np.array_equal(a, b, equal_nan=True):
-        return f"equal to the last bit, {list(reference.shape)}", np.inf
     finite = np.isfinite(a) & np.isfinite(b)
+    if a.size and not finite.any():
+        return f"no element is finite in both, {list(reference.shape)}", -np.inf
+    if np.array_equal(a, b, equal_nan=True):
+        left = "" if finite.all() else f"; {int((~finite).sum())} of {a.size} elements are not finite in either"
+        return f"equal to the last bit, {list(reference.shape)}{left}", np.inf
     if not finite.all():
         return f"{int((~finite).sum())} of {a.size} elements are not finite in one of them", -np.inf
     close, furthest = Closeness(), np.abs(a - b).max()

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from ane_sweep.bridge import building, recipes
+from ane_sweep.__main__ import main
+from ane_sweep.bridge import building, recipes, record
 from ane_sweep.errors import StageError
 from ane_sweep.machine import coreai
 from ane_sweep.stats import psnr
@@ -120,3 +121,30 @@ def test_what_stays_uncompressed_is_told():
 def test_a_refusal_is_told_in_its_own_words():
     with pytest.raises(StageError, match="coreai-opt does not compress it: ValueError: FP4 quantization requires"):
         compress("coreai", {"kind": "float", "bits": 4, "granularity": "per_tensor"})
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_module_of_ones_own_is_compressed_without_a_false_doubt_and_takes_one_shape(tmp_path, monkeypatch, capsys):
+    """The digest of its weights is taken before coreai-opt replaces them: narrow floats have none, and codes another."""
+    (tmp_path / "net.py").write_text(
+        "import torch\ntorch.manual_seed(0)\n\nclass Net(torch.nn.Sequential):\n    def __init__(self):\n"
+        "        super().__init__(torch.nn.Conv2d(64, 64, 3), torch.nn.Flatten(), torch.nn.Linear(64, 64))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    words = [
+        "model=module",
+        "model.path=net.py:Net",
+        "toolchain=coreai",
+        "latency=off",
+        "tracking.enabled=false",
+        "out=o",
+    ]
+    code = main(["-m", *words, "model.inputs={x: [1,64,3,3]}", "precision=int8_channel,fp8,fp4"])
+    said = capsys.readouterr()
+    assert "other weights in each process" not in said.out, said.out
+    records = record.read_records(next((tmp_path / "o" / "runs").iterdir()))
+    assert [one.status for one in records] == ["ok", "ok", "degraded"] and code == 3, said.out + said.err
+    assert "not for fp4" in records[2].reason, "convolutions stay, and most of this net is one"
+    assert main(["plan", *words, 'model.inputs={x: [1,64,"3..5",3]}']) == 2
+    assert "is made for inputs of one shape" in capsys.readouterr().out

@@ -41,6 +41,21 @@ def test_a_pt2_file_is_run_on_its_example_and_converted_in_eval_mode(net):
     assert build("net.pt2", inputs={"image": [1, 3, 8, 8]}).ports.inputs[0].name == "image"
 
 
+def test_free_sizes_of_an_export_are_fixed_at_its_example_or_at_what_is_asked(net):
+    """A program with free sizes cannot be traced, as its sizes are symbols."""
+
+    class Free(nn.Module):
+        def forward(self, x):
+            return x.mean(dim=(2, 3)).view(x.shape[0], -1) * x.shape[0]
+
+    many = torch.rand(2, 3, 8, 8)
+    free = {"x": {0: torch.export.Dim("batch", min=1, max=8)}}
+    torch.export.save(torch.export.export(Free(), (many,), dynamic_shapes=free), "free.pt2")
+    module = build("free.pt2")
+    torch.testing.assert_close(torch.jit.trace(module, many)(many)[0], Free()(many))
+    assert build("free.pt2", inputs={"x": [4, 3, 8, 8]}).ports.outputs[0].shape == (4, 3)
+
+
 def test_a_torchscript_file_takes_the_inputs_that_the_user_gives(net):
     torch.jit.trace(net, EXAMPLE).save("net.pt")
     with pytest.raises(ConfigError, match="holds no inputs; give them"):

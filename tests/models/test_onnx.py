@@ -134,7 +134,7 @@ def test_an_op_of_a_newer_opset_is_one_op_of_torch(here, approximate):
 def test_a_dynamic_axis_asks_for_its_size_and_takes_it(here):
     export(conv_net(), PICTURE, dynamic_axes={"x": {0: "batch"}})
     with pytest.raises(
-        ConfigError, match=r"batch has no size; give sizes, as in 'model.inputs=\{x: \[1, 3, 16, 16\]\}'"
+        ConfigError, match=r"with no size for batch; give sizes, as in 'model.inputs=\{x: \[1, 3, 16, 16\]\}'"
     ):
         build()
     with pytest.raises(ConfigError, match=r"model.inputs.image: model.path=net.onnx takes x"):

@@ -73,6 +73,18 @@ def test_a_vector_is_flattened(here):
     assert worst_error(module) == 0 and module.ports.outputs[0].shape == (4, 1)
 
 
+@pytest.mark.parametrize("ends", [["low", ""], ["", "high"], ["low", "high"], ["", ""]])
+def test_a_clip_may_lack_an_end(here, ends):
+    write(
+        [node("Clip", ["x", *ends], ["y"])],
+        {"x": [4, 8]},
+        {"y": [4, 8]},
+        {"low": np.float32(-0.3), "high": np.float32(0.4)},
+        opset=13,
+    )
+    assert worst_error(build()[0]) == 0
+
+
 def branch(condition, yes="Relu", no="Neg"):
     """Return nodes of an If: `yes` where true, `no` where false."""
     from onnx import TensorProto, helper
@@ -141,7 +153,7 @@ def test_lint_names_the_nodes_that_stay_off_the_neural_engine(here, capsys):
              node("Neg", ["s"], ["y"], name="head/Neg")]  # fmt: skip
     write(nodes, {"x": [1, "n", 8, 8]}, {"y": [1, "n", 8, 8]}, {"axis": np.int64(2)})
     assert main(["lint", "net.onnx"]) == 2
-    assert "input x is [1, n, 8, 8], and n has no size" in capsys.readouterr().err
+    assert "input x is [1, n, 8, 8], with no size for n" in capsys.readouterr().err
     assert main(["lint", "net.onnx", "--inputs", "{x: [1,3,8,8]}"]) == 1
     said = capsys.readouterr().out
     assert "  node  sum_CumSum (cumsum) on the CPU: cumsum has no ANE kernel" in said and "net.onnx: NOT enough" in said

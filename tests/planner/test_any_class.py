@@ -91,6 +91,13 @@ def test_token_classes_of_a_folder_are_converted_and_scored(tmp_path, monkeypatc
     assert "PSNR" in capsys.readouterr().out
 
 
+def test_another_wrong_word_says_nothing_of_its_inputs(folder, capsys):
+    folder(**BERT, architectures=["BertForTokenClassification"])
+    assert main(["plan", "model=./net", "precison=p4", "out=o"]) == 2
+    said = capsys.readouterr().err
+    assert "precison" in said and "seq_len" not in said
+
+
 def test_a_hub_id_is_taken_from_the_cache_and_without_its_weights_the_fetch_is_named(tmp_path):
     snapshot = tmp_path / "hf" / "hub" / "models--me--ner" / "snapshots" / COMMIT
     snapshot.mkdir(parents=True)

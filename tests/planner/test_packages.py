@@ -104,7 +104,10 @@ def test_what_is_compressed_already_or_has_several_functions_is_not_compressed(h
     package.write(path, spec)
     assert main(["plan", "-m", *MODEL, "model.path=y.mlpackage", "precision=fp16,p4"]) == 0
     said = capsys.readouterr().out
-    assert "has 2; use precision=fp16" in said and f"function {only} of {only}, other is scored" in said
+    assert (
+        "has 2; model.function=NAME takes one, or use precision=fp16" in said
+        and f"function {only} of {only}, other is scored" in said
+    )
 
 
 def test_one_function_of_several_is_taken_out_as_a_program_of_its_own(here, capsys):
@@ -132,6 +135,8 @@ def test_one_function_of_several_is_taken_out_as_a_program_of_its_own(here, caps
     (Path("out")).mkdir()
     adopt.run({"package": "digest", "function": "other"}, {"package": path}, Path("out"))
     taken = package.read(Path("out/model.mlpackage")).spec
+    sizes = [next(one.rglob("weight.bin")).stat().st_size for one in (path, Path("out/model.mlpackage"))]
+    assert sizes[0] == sizes[1], "both functions have the same weights"
     assert [*taken.mlProgram.functions] == ["main"] and not taken.description.functions
     assert [one.name for one in taken.description.input] == [one.name for one in spec.description.functions[1].input]
     assert main(["plan", *MODEL, "model.path=y.mlpackage", "model.function=third"]) == 2

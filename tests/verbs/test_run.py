@@ -120,4 +120,13 @@ def test_outputs_compared():
     assert psnr == pytest.approx(20 * np.log10(4) - 10 * np.log10(0.08), abs=1e-4) and text.startswith("PSNR 23.0 dB")
     assert compare_values(a, a.T)[0] == "shapes [1, 2] and [2, 1]"
     assert compare_values(a, np.float32([[3, np.nan]]))[0].startswith("1 of 2 elements are not finite")
+    empty = np.full((1, 2), np.nan, np.float32)
+    assert compare_values(empty, empty) == ("no element is finite in both, [1, 2]", -np.inf), (
+        "a gate must not open for it"
+    )
+    half = np.float32([[1, np.inf]])
+    assert compare_values(half, half) == (
+        "equal to the last bit, [1, 2]; 1 of 2 elements are not finite in either",
+        np.inf,
+    )
     assert compare_values("cat", "dog")[0] == "'cat' and 'dog'"

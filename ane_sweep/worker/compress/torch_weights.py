@@ -56,8 +56,9 @@ def compress(module: nn.Module, ports: Ports, recipe: recipes.Recipe, program: s
     doubts = []
     if codes < numbers / 2:
         doubts = [
-            f"coreai-opt compresses {codes:,} of the {numbers:,} numbers of the weights: it knows linear layers, convolutions and, unless "
-            "by tables or sparsity, embeddings, and leaves shapes that the recipe does not divide"
+            f"coreai-opt compresses {codes:,} of the {numbers:,} numbers of the weights: it knows linear layers, convolutions (not for "
+            "fp4) and, unless by tables or sparsity, embeddings; it leaves shapes that the recipe does not divide, and here weights of "
+            f"fewer than min_elements={recipe['min_elements']} numbers"
         ]
     return CompressedModule(made, len(changed), numbers, doubts)
 
@@ -110,10 +111,12 @@ class _Compressor(Protocol):
 
 
 def _choose(module: nn.Module, recipe: recipes.Recipe) -> _Compressor:
-    """Return coreai-opt's compressor of a module for a recipe. It leaves weights below `min_elements` out."""
+    """Return coreai-opt's compressor of a module for a recipe. It leaves weights below `min_elements` out, and convolutions for fp4."""
+    is_fp4 = (recipe["kind"], recipe.get("bits")) == ("float", 4)  # whose blocks of 32 run along the inputs of a matrix
     small = [
         name for name, part in module.named_modules()
-        if isinstance(weight := getattr(part, "weight", None), Tensor) and weight.numel() < recipe["min_elements"]
+        if isinstance(weight := getattr(part, "weight", None), Tensor)
+        and (weight.numel() < recipe["min_elements"] or (is_fp4 and weight.ndim > 2))
     ]  # fmt: skip
     if recipe["kind"] == "palettized":
         from coreai_opt import palettization as tables

@@ -44,6 +44,7 @@ def simplify(model: ModelProto, sizes: dict[str, tuple[int, ...]]) -> tuple[Mode
     _lower(model)
     _mend_sums(model)
     _mend_flatten(model)
+    _mend_clips(model)
     _mend_average_pools(model)
     _name_outputs(model)
     return model, folded
@@ -279,6 +280,17 @@ def _mend_flatten(model: ModelProto) -> None:
             node.CopyFrom(
                 helper.make_node("Reshape", [node.input[0], f"{node.output[0]}_shape"], node.output, name=node.name)
             )
+
+
+def _mend_clips(model: ModelProto) -> None:
+    """Leave out the empty ends of a Clip, and write one of an upper end alone as Min: onnx2torch 1.5.15 looks them up."""
+    for node in model.graph.node:
+        if node.op_type != "Clip":
+            continue
+        while not node.input[-1]:
+            node.input.pop()
+        if len(node.input) == 3 and not node.input[1]:
+            node.CopyFrom(helper.make_node("Min", [node.input[0], node.input[2]], node.output, name=node.name))
 
 
 def _mend_average_pools(model: ModelProto) -> None:

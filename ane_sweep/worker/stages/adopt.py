@@ -11,6 +11,7 @@ from pathlib import Path
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
 from ane_sweep.errors import StageError
+from ane_sweep.fix import output
 from ane_sweep.mil import chain, compiled, package, pipeline
 from ane_sweep.mil.proto import Model_pb2
 from ane_sweep.worker.programs.mlprogram import size as packages
@@ -28,13 +29,16 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     source = inputs["package"]
     target = out / ("model" + (compiled.SUFFIX if compiled.is_compiled(source) else ".mlpackage"))
     try:
-        shutil.copytree(source, target)
+        if function := params.get("function"):
+            whole = package.read(source)
+            taken = output.copy_package(whole)
+            _keep_function(taken.spec, str(function))
+            output.write_package(whole, taken, target)
+        else:
+            shutil.copytree(source, target)
     except (OSError, shutil.Error) as error:
         raise StageError(f"{source} cannot be copied: {error}") from error
     made = package.read(target, kinds=pipeline.KINDS)
-    if function := params.get("function"):
-        _keep_function(made.spec, str(function))
-        made.model_path.write_bytes(made.spec.SerializeToString(deterministic=True))
     weights = sum(file.stat().st_size for file in target.rglob("weights/*.bin"))
     return StageResult(
         metrics=[Metric("package_bytes", packages.measure_bytes(target), "bytes")],
@@ -47,7 +51,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
 
 
 def _keep_function(spec: Model_pb2.Model, name: str) -> None:
-    """Make one function the whole program, as a package of one function has it. The weight file stays as it is."""
+    """Make one function the whole program, as a package of one function has it."""
     chosen, described = spec.mlProgram.functions[name], chain.function_description(spec, name)
     interface = {"input": [*described.input], "output": [*described.output], "state": [*described.state]}
     spec.description.predictedFeatureName = described.predictedFeatureName

@@ -48,7 +48,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     converter: Converter = programs.part(settings.program, "convert")
     sizer: Sizer = programs.part(settings.program, "size")
     module, ports = _build.build(params, inputs, settings.variant, lazy=not settings.recipe)
-    done = None
+    done, drawn = None, module.weights_digest() if hasattr(module, "weights_digest") else None
     if settings.recipe:
         done = torch_weights.compress(module, ports(), settings.recipe, settings.program)
         module = done.module
@@ -64,8 +64,8 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     facts = converter.convert(jobs, target)
     if done:
         facts["numbers"] = done.numbers
-    if hasattr(module, "weights_digest"):
-        facts["weights"] = module.weights_digest()
+    if drawn is not None:
+        facts["weights"] = drawn
     seconds = time.perf_counter() - began
     return StageResult(
         metrics=[

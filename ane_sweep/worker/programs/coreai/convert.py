@@ -32,7 +32,9 @@ def convert(jobs: Mapping[str, ConversionJob], target: Path) -> Facts:
     return {
         "ops": ops,
         "parameter_bytes": sum(value.nbytes for value in tensors),
-        "numbers": sum(value.numel() for value in tensors if value.is_floating_point()),
+        "numbers": sum(
+            value.numel() for value in job.module.parameters() if value.is_floating_point()
+        ),  # tied ones once
     }
 
 
