@@ -81,7 +81,6 @@ print(json.dumps(peak[0] - start))
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("kind", [{"kind": "palettized", "bits": 4}, {"kind": "linear", "bits": 8}])
 def test_memory_is_that_of_the_largest_weight_not_of_all(kind, tmp_path):

@@ -69,7 +69,6 @@ def test_three_cells_three_verdicts(sweep):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_the_flood_is_bounded_and_the_missing_sudo_is_said(sweep):
     told = sweep[0]["cpu_and_gpu"].realised["evidence"]
     assert told["log"] == "measured" and told["log_note"] == "the log flooded: of 8 MiB on it was not read"

@@ -88,8 +88,6 @@ def takes_or_refuses(path, there, draw, capsys):
     layout.shared_view(records, axes)
 
 
-@pytest.mark.slow
-@pytest.mark.ci
 def test_a_changed_bundle_is_refused_or_shown(source, tmp_path, tries, capsys):
     """One part of its JSON is something else, and every checksum fits again: what an attacker would send."""
     for _, draw in tries:
@@ -110,8 +108,6 @@ def in_one_part(draw):
     return change
 
 
-@pytest.mark.slow
-@pytest.mark.ci
 def test_a_damaged_file_is_refused(source, tmp_path, tries, capsys):
     """Bytes are something else; its seal was made anew, so that what is behind it is read."""
     content = source.read_bytes()
@@ -123,8 +119,6 @@ def test_a_damaged_file_is_refused(source, tmp_path, tries, capsys):
         takes_or_refuses(path, tmp_path / "there", draw, capsys)
 
 
-@pytest.mark.slow
-@pytest.mark.ci
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_hostile_archive_is_refused(source, tmp_path, tries, capsys):
     """Other names, methods, sizes and flags in its directory; files that unpack to a thousand times their size."""
