@@ -78,7 +78,6 @@ def test_the_flood_is_bounded_and_the_missing_sudo_is_said(sweep):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_cells_share_their_comparison_timings(sweep):
     records, run = sweep
     timed = [json.loads(path.read_text())["params"]["compute_units"] for path in run.glob("tasks/latency-*/task.json")]
@@ -87,7 +86,6 @@ def test_cells_share_their_comparison_timings(sweep):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_stand_ins_records_confirm_nothing(sweep, capsys):
     assert confirm.confirm(read_records(sweep[1])) in (0, 1)
     text = capsys.readouterr().out
