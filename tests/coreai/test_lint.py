@@ -79,9 +79,9 @@ def test_an_asset_of_0_4_0_is_named_before_anything_reads_it(tmp_path, capsys, m
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--min-ane", "90"], "--min-ane: nothing predicts where an asset's ops run"),
-        (["--max-ms", "2"], "--max-ms: nothing predicts"),
-        (["--numbers"], "--numbers: nothing predicts where an asset's ops run, or executes it here"),
+        (["--min-ane", "90"], "--min-ane: of Core ML's packages: nothing predicts where an asset's ops run"),
+        (["--max-ms", "2"], "--max-ms: of Core ML's packages: nothing predicts"),
+        (["--numbers"], "--numbers: of Core ML's packages: nothing predicts"),
         (["--format", "sarif"], "--format sarif: of assets there is text and json"),
         (["model.mlpackage"], "are judged by different rules; name one kind"),
     ],
