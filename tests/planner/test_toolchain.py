@@ -43,7 +43,7 @@ def test_its_tasks_are_those_that_an_asset_has():
         (["runtime=reference"], "toolchain=coreai with runtime=reference, which executes nothing that it makes; use runtime=auto, or"),
         (["runtime=torch_eager"], "which executes nothing that it makes"),
         (["chunks=2"], "chunks=2: Core AI's asset has no stage chunk"),
-        (["precision=p4", "compressor=ane_sweep"], "precision=p4 compressor=ane_sweep: it compresses Core ML's programs; compressor=coreai_opt"),
+        (["precision=p4", "compressor=ane_sweep"], "precision=p4 compressor=ane_sweep: it compresses Core ML's programs"),
         (["precision=p4_uniform"], "precision=p4_uniform: coreai-opt compresses torch modules, and this recipe spaces its tables evenly"),
         (["precision=p3"], "precision=p3: coreai-torch 0.4.3 writes tables of 1, 2, 4, 6 and 8 bits"),
         (["precision=mixed4"], "this recipe weighs the ops of a program"),
