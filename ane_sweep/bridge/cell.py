@@ -37,9 +37,8 @@ def _old_converter(name: str, value: object) -> str | None:
 
 
 def _other_torch(name: str, value: object) -> str | None:
-    if value == INSTALLED or re.fullmatch(
-        r"2\.\d+\.\d+((a|b|rc|\.dev)\d+)?", str(value)
-    ):  # never a number: 2.10 would be 2.1
+    is_whole = re.fullmatch(r"2\.\d+\.\d+((a|b|rc|\.dev)\d+)?", str(value))  # never a number: 2.10 would be 2.1
+    if value == INSTALLED or is_whole:
         return None
     return f"{name}={value}: expected {name}={INSTALLED}, or a whole version, as 2.7.0 or 2.10.0"
 

@@ -51,8 +51,6 @@ def offers(kind: str, stage: str) -> bool:
 
 def refuse(kind: str, stage: str, request: str) -> str | None:
     """Return why a request cannot be met if the program kind lacks a stage, or None if it has the stage."""
-    return (
-        None
-        if offers(kind, stage)
-        else f"{request}: {PROGRAMS[kind].title} has no stage {stage}; toolchain={PROGRAMS[DEFAULT].toolchain} has it"
-    )
+    if offers(kind, stage):
+        return None
+    return f"{request}: {PROGRAMS[kind].title} has no stage {stage}; toolchain={PROGRAMS[DEFAULT].toolchain} has it"

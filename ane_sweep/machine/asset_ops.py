@@ -95,7 +95,7 @@ def _list_ops(path: Path) -> Iterator[AssetOp]:
     pending = [(module, "")]
     while pending:
         op, function = pending.pop()
-        name = _shorten(op.name)
+        name = shorten(op.name)
         if name == "graph":
             function = str(op.attributes["sym_name"]).strip('"')
         elif name != "builtin.module":
@@ -103,19 +103,20 @@ def _list_ops(path: Path) -> Iterator[AssetOp]:
             yield AssetOp(
                 name, function, [str(value.type) for value in takes], [str(value.type) for value in gives],
                 [_name_maker(value) for value in takes],
-                sorted({_shorten(use.owner.name) for value in gives for use in value.uses}),
+                sorted({shorten(use.owner.name) for value in gives for use in value.uses}),
             )  # fmt: skip
         inner = [child for region in op.regions for block in region.blocks for child in block.operations]
         pending += [(child.operation, function) for child in reversed(inner)]
 
 
-def _shorten(name: str) -> str:
+def shorten(name: str) -> str:
+    """Return an op's name without its dialect: coreai.decomposable.add -> add."""
     return name.removeprefix("coreai.").removeprefix("decomposable.")
 
 
 def _name_maker(value: object) -> str:
     owner = getattr(value, "owner", None)
-    return _shorten(getattr(owner, "name", ""))
+    return shorten(getattr(owner, "name", ""))
 
 
 if __name__ == "__main__":

@@ -104,9 +104,8 @@ def _find_unsupported(model: "ModelProto", what: str) -> list[str]:
     by_numbers = _find_computed(model)
 
     def find_faulty(node: "NodeProto") -> list["NodeProto"]:
-        if (
-            node.op_type in onnx_ops.BRANCHES and node.input[0] not in by_numbers
-        ):  # shapes decide later which branch is taken
+        if node.op_type in onnx_ops.BRANCHES and node.input[0] not in by_numbers:
+            # shapes decide later which branch is taken
             found = [
                 [bad for one in part.g.node for bad in find_faulty(one)]
                 for part in node.attribute

@@ -11,6 +11,7 @@ import numpy as np
 
 from ane_sweep.errors import ConfigError, PackageError
 from ane_sweep.machine import asset_ops
+from ane_sweep.machine.asset_ops import shorten
 from ane_sweep.placement.rows import count_text
 from ane_sweep.terminal import NOT_ALL_OK, OK, tell
 from ane_sweep.verbs import run as running
@@ -188,7 +189,7 @@ def _describe_plans(plan: PlanDiff, units: str) -> list[str]:
     moved = sorted((one for one in plan["changes"] if _is_op(one["name"])), key=lambda one: one["modified"])
     lines = [f"planned for {units}, A to B: {count_text(len(moved), 'op')} moved, {plan['unchanged']} stayed"]
     lines += [
-        f"  {one['operation_id']} {_shorten(one['name'])}: {_join(one['before'])} -> {_join(one['after'])}"
+        f"  {one['operation_id']} {shorten(one['name'])}: {_join(one['before'])} -> {_join(one['after'])}"
         + ("; the op itself changed" if one["modified"] else "")
         + "".join(f"; {'A: ' if one['reason'] == one['validation_before'] else ''}{text}" for text in one["reason"])
         for one in moved[:_SHOWN]
@@ -196,7 +197,7 @@ def _describe_plans(plan: PlanDiff, units: str) -> list[str]:
     alone = [(one, "A") for one in plan["only_before"]] + [(one, "B") for one in plan["only_after"]]
     alone = [(one, side) for one, side in alone if _is_op(one["name"]) and one["devices"] != ["UNKNOWN"]]
     lines += [
-        f"  {one['operation_id']} {_shorten(one['name'])}: in {side} alone, on {_join(one['devices'])}"
+        f"  {one['operation_id']} {shorten(one['name'])}: in {side} alone, on {_join(one['devices'])}"
         for one, side in alone[:_SHOWN]
     ]
     if left := max(0, len(moved) - _SHOWN) + max(0, len(alone) - _SHOWN):
@@ -225,7 +226,7 @@ def _read_median(group: Group) -> float:
 
 
 def _is_op(name: str) -> bool:
-    return _shorten(name) != "constant"
+    return shorten(name) != "constant"
 
 
 def _name_counts(counts: Mapping[str, int]) -> str:
@@ -233,8 +234,4 @@ def _name_counts(counts: Mapping[str, int]) -> str:
 
 
 def _join(names: Sequence[str]) -> str:
-    return " + ".join(map(_shorten, names))
-
-
-def _shorten(name: str) -> str:
-    return name.split(".")[-1]
+    return " + ".join(map(shorten, names))

@@ -19,6 +19,7 @@ import numpy as np
 
 from ane_sweep.errors import StageError
 from ane_sweep.machine import stand_in
+from ane_sweep.machine.asset_ops import shorten
 from ane_sweep.worker.programs.coreai import place
 from ane_sweep.worker.programs.coreai.run import CoreAIRuntime
 
@@ -35,11 +36,12 @@ def _predict(a: Path, b: Path, folder: Path) -> dict[str, np.ndarray]:
     """Write the outputs of both; return the inputs of A."""
     with np.load(folder / "inputs.npz") as file:
         inputs = dict(file)
-    models = {name: CoreAIRuntime(path) for name, path in (("a", a), ("b", b))}
-    for name, model in models.items():
-        taken = {one: inputs[one].astype(dtype) for one, (dtype, _) in model.take().items()}
-        np.savez(folder / f"{name}.npz", **model.predict(taken))  # type: ignore[arg-type]
-    return {one: inputs[one].astype(dtype) for one, (dtype, _) in models["a"].take().items()}
+    taken = {}
+    for name, path in (("a", a), ("b", b)):
+        model = CoreAIRuntime(path)
+        taken[name] = {one: inputs[one].astype(dtype) for one, (dtype, _) in model.take().items()}
+        np.savez(folder / f"{name}.npz", **model.predict(taken[name]))  # type: ignore[arg-type]
+    return taken["a"]
 
 
 def _compare(a: Path, b: Path, inputs: dict[str, np.ndarray], units: str, runs: int) -> dict[str, object]:
@@ -55,9 +57,7 @@ def _compare(a: Path, b: Path, inputs: dict[str, np.ndarray], units: str, runs: 
     weights = WeightPolicy.IGNORE if is_large else WeightPolicy.DIGEST_PORTABLE
     first, second = (AIModelAsset.load(path).program for path in (a, b))
     found = op_id_alignment(first, second, weights=weights)
-    names = [
-        {number: place.shorten(op.name) for number, op in _build_coreai_op_map(one).items()} for one in (first, second)
-    ]
+    names = [{number: shorten(op.name) for number, op in _build_coreai_op_map(one).items()} for one in (first, second)]
     answer: dict[str, object] = {
         "same": found.identical, "paired": len(found.mapping), "unsure": found.ambiguity.to_dict()["count"], "weights": not is_large,
         "changed": _count(names[0], found.modified), "only_a": _count(names[0], found.removed), "only_b": _count(names[1], found.added),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from ane_sweep.errors import Unavailable
+from ane_sweep.machine.asset_ops import shorten
 from ane_sweep.placement.types import Placement
 from ane_sweep.worker.params import CoreMLParams
 from ane_sweep.worker.programs import PlannedOp, ProgramPlan
@@ -79,11 +80,6 @@ def list_rows(made: PlanTable) -> list[PlannedOp]:
             "preferred": units[0] if units else None, "supported": [*units], "cost": 1.0, "why_not_ane": said or None,
         })  # fmt: skip
     return rows
-
-
-def shorten(name: str) -> str:
-    """Return an op's name without its dialect: coreai.decomposable.add -> add."""
-    return name.split(".")[-1]
 
 
 def describe_compiled(
