@@ -10,13 +10,6 @@ Models run on the reference runtime of this project: ML Programs, pipelines of t
 of an Apple device differ within the limits of fp16; timings are those of this CPU. `MLComputePlan` answers with our
 prediction of placement, marked as such (plan.py).
 
-    hook.py        install and uninstall
-    native.py      the classes and functions that coremltools looks for
-    loading.py     a model on the reference runtime; inputs, outputs and errors as coremltools expects them
-    compiled.py    `.mlmodelc` folders: the model's own files, beside model.mil
-    miltext.py     a program as MIL text
-    plan.py        answers for MLModelStructure, MLComputePlan and MLComputeDevice
-
 Importing this imports neither coremltools nor torch; the functions import torch when they are first used.
 """
 

@@ -21,12 +21,6 @@ Main types:
     container.Container       the file alone: sections, named addresses, symbols, the compiler's banner
     netplist.NetPlist         the compiler's input: networks of units
 
-    container   the file, each offset checked against its length       tensors     inputs and outputs
-    stream      the task descriptors, register by register             tasks       the meaning of the registers
-    program     all of it together                                     files       many of them at once
-    comparison  programs with each other, predictions with programs    netplist    the compiler's input
-    copies      the programs that Core ML leaves behind on a Mac       facts       the tables that all of this reads
-
 Sizes and offsets are bytes (a stream counts words of 4), estimates are the compiler's own in about microseconds.
 Everything wrong with a file is errors.PackageError; `files.read` collects its sentences instead.
 

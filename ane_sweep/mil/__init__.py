@@ -22,15 +22,6 @@ Main types:
     chunker.ChunkRequest            how a program is cut; the chunks of a chain compute the same bits as the program
     proto.Model_pb2, MIL_pb2        Core ML's protobuf classes (typed in proto.pyi), loaded in 0.03 s
 
-    package, compiled   a .mlpackage or .mlmodel; a compiled .mlmodelc (text, text_values parse its MIL text)
-    chain, pipeline     a chain of programs as one program; as one Core ML pipeline package, and back
-    chunker             n programs in a chain: line and cuts choose the places, joint keeps functions together, writer writes
-    cut_words, places   cuts as a user writes them ("layer:24"), and the legal cuts that they mean
-    identity            a copy under a new identity, which no cache of compiled programs knows
-    effects             the modes of arithmetic, and the known effects of the Neural Engine
-    analytics           notes of Core ML's own compiler about each op
-    untrusted           JSON and safetensors headers from outside, read with care
-
 Sizes are bytes, and weights of less than a byte per element are unpacked to one byte per element. Arrays are numpy
 views into the mapped file: they cost no memory, and must not be written to. Everything wrong with a file is
 errors.PackageError, which says what is wrong, where, and what to do next; a cut that is impossible is

@@ -32,18 +32,6 @@ Main types:
     latency.Estimate      milliseconds of one call, with band and anchor
     chips.Chip            one row of the chip table, and the caller's measurements of it
 
-    programs    a package's functions as sites       sites       an op as rules see it: type, tensors, constants
-    defaults    sizes at the default shape           shapes      shapes of an op's outputs
-    flexible    sizes over all shapes of a program   legality    data/rules.json applied to an op
-    chips       data/chips.json                      costs       an op's price to Core ML's planner, in ms
-    path        the planner's cheapest path          gates       limits on a whole program
-    choice      Neural Engine or GPU                 reasons     why ops are off the Neural Engine
-    work        amounts of work by unit              latency     amounts times rates: an estimate with its band
-    advice      changes that save time               predict     all steps put together
-    judge       a package against a threshold        sizes       limits on bytes of weights, and the chunks needed
-    tasks       tasks of Apple's compiler            compiled    those compared with a compiled program (hwx)
-    ordering    how sure the order of two estimates is   sources    addresses of a chip's sources
-
 Units are cpu, gpu and ane; `compute_units` are Core ML's: all, cpu_only, cpu_and_gpu, cpu_and_ne. Times are ms, sizes bytes.
 Everything is of kind "predicted" or "estimated": nothing is measured, and confidence (high, medium, low) says how far each
 answer goes. A chip without figures of the unit in question has no estimate. Known facts are data with a source per row

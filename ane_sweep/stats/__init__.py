@@ -14,11 +14,6 @@
     print(psnr.psnr_db(reference=np.ones(4), candidate=np.ones(4) * 1.01))
     print(ranks.spearman([1, 2, 3], [10, 30, 20]))
 
-    samples   one process: quantiles, Summary, bootstrap interval, interval of the median by order statistics
-    student   several processes: trimmed means, MeanDifference of two timings, t interval, Holm's correction
-    ranks     ranks as scipy.stats.rankdata, and Spearman's correlation
-    psnr      PSNR and cosine of arrays; Closeness adds them up over pairs that do not fit into memory together
-
 Samples keep their own unit: a Summary of milliseconds is in milliseconds. Differences are of natural logs, so
 math.exp(found.mean) is the ratio of the two. PSNR is in decibels with peak = max |reference|. A test of too few samples
 returns None; no samples at all, or arrays of different shapes, raise ValueError.
