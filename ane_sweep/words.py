@@ -182,6 +182,13 @@ def make_integer_reader(least: int, most: float = math.inf, what: str = "a whole
     return read
 
 
+def read_names(text: str) -> tuple[str, ...]:
+    """Return names between commas. Raises ValueError for a text without a name."""
+    if names := tuple(part for part in text.split(",") if part):
+        return names
+    raise ValueError("names; it needs a value")
+
+
 amount = make_number_reader("a number of 0 or more", lambda value: value >= 0)
 above_zero = make_number_reader("a number above 0", lambda value: value > 0)
 RUN = "a run's name, or last (default: last)"

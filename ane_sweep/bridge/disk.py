@@ -125,8 +125,6 @@ def make_folder(root: Path, *names: str) -> Path:
 def remove_tree(path: Path) -> None:
     """Delete a folder with its content, read-only folders included; a link is deleted without following it. An absent
     folder is no error, and nothing is raised.
-
-    Absent is fine; never raises.
     """
     with open_folder(path.parent) as parent:
         if parent is not None:

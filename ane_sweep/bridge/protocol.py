@@ -1,7 +1,7 @@
 """Constants and process facts for planner and worker, around task.json (in) and result.json (out)."""
 
-import contextlib
 import os
+import re
 import resource
 import sys
 from pathlib import Path
@@ -45,16 +45,16 @@ def peak_bytes() -> int:
     Linux: VmHWM, which starts afresh at exec. Not ru_maxrss: a child that was vforked from a big parent inherits the
     parent's figure there (a 9 MB child of a 500 MB parent reads 510 MB, measured).
     """
-    if (high_water := status_bytes("VmHWM")) is not None:
+    if (high_water := status_fields().get("VmHWM")) is not None:
         return high_water
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def status_bytes(name: str) -> int | None:
-    """Return a kB field of this process's /proc/self/status in bytes; None if the system has no such file or field."""
-    with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii", errors="replace") as file:
-        for line in file:
-            if line.startswith(f"{name}:"):
-                return int(line.split()[1]) * 1024
-    return None
+def status_fields(pid: int | str = "self") -> dict[str, int]:
+    """Return the kB fields of /proc/PID/status in bytes; an empty dict without that file."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    return {name: int(kb) * 1024 for name, kb in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}

@@ -118,7 +118,8 @@ def judge(matched: Matched, *, level: float = LEVEL, least_percent: float = LEAS
     marks = [mark if n == every else f"{mark} ({n} of {every} cells)" for mark, n in counts.items()]
     found = Comparison(matched.pairs, [], {}, matched.only_a, matched.only_b, marks)
     for pair in matched.pairs:
-        found.changes += [*_status(pair), *_estimates(pair), *_placement(pair), *_metrics(pair)]
+        found.changes += [*_status(pair), *_estimates(pair), *_placement(pair)]
+        found.changes += [change for spec in shown_in("compare") if (change := _metric_change(spec, pair))]
     _timings(found, level, least_percent)
     return found
 
@@ -282,11 +283,6 @@ def _place_key(entry: Placement) -> tuple[object, ...]:
 def _ane_share(entry: Placement | None) -> float | None:
     """Return the ANE share rounded to a whole per cent as printed, so that only visible changes count; None without ops."""
     return round(entry.ops.share("ane"), 2) if entry is not None and entry.ops.total else None
-
-
-def _metrics(pair: Pair) -> list[Change]:
-    """Return the changes of the metrics that the registry compares; they are not tested, as they have no noise."""
-    return [change for spec in shown_in("compare") if (change := _metric_change(spec, pair))]
 
 
 def _metric_change(spec: MetricSpec, pair: Pair) -> Change | None:

@@ -106,8 +106,7 @@ RULES = Declared(_PACKAGE, "RULE", HazardRule, lambda rule: rule.order)
 
 def load(name: str) -> RuleModule:
     """Import the module of a rule."""
-    module: RuleModule = import_module(f"{_PACKAGE}.{name}")
-    return module
+    return import_module(f"{_PACKAGE}.{name}")
 
 
 def place_node(node: Node, fact: str = "") -> Place:

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import psutil
 
+from ane_sweep.bridge.protocol import status_fields
+
 _GONE_S = 5.0  # SIGKILLed processes can take a moment to leave when they held a lot of memory
 
 
@@ -124,23 +126,14 @@ def tree_bytes(pid: int) -> int:
     total = 0
     for process in processes:
         with contextlib.suppress(psutil.Error, OSError):
-            fields = _status_fields(process.pid)
+            fields = status_fields(process.pid)
             total += fields["RssAnon"] + fields["RssShmem"] if "RssAnon" in fields else process.memory_info().rss
     return total
 
 
-def _status_fields(pid: int) -> dict[str, int]:
-    """Return the kB fields of /proc/PID/status in bytes; an empty dict without that file."""
-    try:
-        text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}
-    return {name: int(kb) * 1024 for name, kb in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
-
-
 def high_water(pid: int) -> int:
     """Return the peak resident bytes of a living process (Linux VmHWM); 0 if unknown."""
-    return _status_fields(pid).get("VmHWM", 0)
+    return status_fields(pid).get("VmHWM", 0)
 
 
 def oom_kills() -> int:

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ane_sweep.bridge import disk, kept
-from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.plan import Plan, expected_seconds
 from ane_sweep.bridge.record import Record, Status
-from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
 from ane_sweep.store import runs
 
@@ -89,6 +88,4 @@ def choose(
 
 def estimate_seconds(task: Task, is_cached: Callable[[Task], bool]) -> float:
     """Return the expected seconds of a task tonight; 0 if it is cached or cannot run."""
-    if task.unavailable or is_cached(task):
-        return 0.0
-    return task.seconds if task.seconds is not None else STAGES[task.stage].guess(task.work)
+    return 0.0 if task.unavailable or is_cached(task) else expected_seconds(task)

@@ -10,6 +10,7 @@ from ane_sweep.placement.rows import count_text
 from ane_sweep.placement.structure import OpOutline
 
 _MOST_NAMES = 3
+_MEND = "mend the reason, or accept the change with a new baseline"
 Pair = tuple[OpOutline, OpOutline]  # before, after
 
 
@@ -95,20 +96,8 @@ def list_change_findings(changes: Changes, chip: str, baseline: str) -> list[Fin
     back = [pair for pair in changes.moved if pair not in changes.left_ane]
     new = [op for op in changes.added if op not in changes.added_off]
     kinds: list[tuple[str, Severity, str, Sequence[OpOutline], str | None]] = [
-        (
-            "left_ane",
-            "error",
-            "left the ANE",
-            [op for _, op in changes.left_ane],
-            "mend the reason, or accept the change with a new baseline",
-        ),
-        (
-            "added_off_ane",
-            "error",
-            "new and off the ANE",
-            changes.added_off,
-            "mend the reason, or accept the change with a new baseline",
-        ),
+        ("left_ane", "error", "left the ANE", [op for _, op in changes.left_ane], _MEND),
+        ("added_off_ane", "error", "new and off the ANE", changes.added_off, _MEND),
         ("moved", "note", "moved to another unit", [op for _, op in back], None),
         ("added", "note", "new", new, None),
         ("removed", "note", "went away", changes.removed, None),

@@ -100,7 +100,17 @@ def refusal(cell: Cell, source: Source, runtime: str, place: Place | None = None
             return f"variant={cell.variant} rewrites the models that are built here; {cell.model} is taken as it is: variant=original"
         else:
             return f"{cell.family} has no variant {cell.variant}; it has {', '.join(known)}"
-    if reason := axes.refusal(_REFUSING, _question(cell, source, runtime, honours)):
+    asked: axes.Asked = {
+        **cell.as_dict(),
+        "task": cell.model_settings.task,
+        "compute": cell.precision_settings.compute,
+        "ios_target": cell.ios_target,
+        "runtime": runtime,
+        "honours": honours,
+        "longest": source.max_seq_len,
+        "vocabulary": cell.kind.count_ids(source.arch),
+    }
+    if reason := axes.refusal(_REFUSING, asked):
         return reason
     count = cell.model_settings.texts.count
     if cell.kind.reads == "sentences" and count > len(data.sentences()):
@@ -153,19 +163,6 @@ _TIMED = {"throughput": 0, "copies": 1}  # axes that only a timing shows -> the 
 _SLOW_MINUTES = 0.5  # from so long a wait for one prediction on, it is said before
 
 _REFUSING = {name: axis for name, axis in DECLARED.items() if axis.unhonoured or axis.only or axis.refuses}
-
-
-def _question(cell: Cell, source: Source, runtime: str, honours: Collection[str]) -> axes.Asked:
-    return {
-        **cell.as_dict(),
-        "task": cell.model_settings.task,
-        "compute": cell.precision_settings.compute,
-        "ios_target": cell.ios_target,
-        "runtime": runtime,
-        "honours": honours,
-        "longest": source.max_seq_len,
-        "vocabulary": cell.kind.count_ids(source.arch),
-    }
 
 
 def numerics(cell: Cell) -> dict[str, str | list[str] | None]:

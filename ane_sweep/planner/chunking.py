@@ -118,15 +118,14 @@ def _cuts_refusal(cell: Cell, source: Source) -> str | None:
                 f"cuts: {one.word} is beyond the weights of {cell.model} at precision={cell.precision}, about {most / 2e6:.4g} MB; "
                 "give less, or a share as 0.6"
             )
-        if one.kind == "layer" and counted and one.number >= (layers := _layers(cell, source)):
+        if (
+            one.kind == "layer"
+            and counted
+            and one.number >= (layers := source.layers + int(source.arch.get("num_decoder_layers") or 0))
+        ):
             way = f"layer:1 to layer:{layers - 1}" if layers > 1 else "bytes, a share or op:NAME"
             return f"cuts: {one.word} of {cell.model}, which has {layers} layers: a cut lies between two, so {way}"
     return None
-
-
-def _layers(cell: Cell, source: Source) -> int:
-    """Return the number of layers of encoder and decoder together."""
-    return source.layers + int(source.arch.get("num_decoder_layers") or 0)
 
 
 def notes(pairs: Iterable[tuple[Cell, Source]]) -> list[str]:

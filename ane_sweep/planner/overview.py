@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from ane_sweep.bridge.plan import Plan
+from ane_sweep.bridge.plan import Plan, expected_seconds
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import CHEAP_S, Task
 from ane_sweep.machine import apple
@@ -80,16 +80,12 @@ def to_dict(plan: Plan, is_cached: Callable[[Task], bool]) -> dict[str, object]:
         for one, cell in zip(plan.cells, cells)
         if one.key in plan.refused
     ]
-    spent = {"seconds": sum(map(_seconds, todo)), "disk_bytes": sum(task.disk_bytes for task in todo)}
+    spent = {"seconds": sum(map(expected_seconds, todo)), "disk_bytes": sum(task.disk_bytes for task in todo)}
     return {"cells": cells, "tasks": tasks, "refused": refused, "notes": plan.notes, **spent}
 
 
-def _seconds(task: Task) -> float:
-    return STAGES[task.stage].guess(task.work) if task.seconds is None else task.seconds
-
-
 def _cost(todo: list[Task], free_bytes: int | None) -> str:
-    seconds = sum(map(_seconds, todo))
+    seconds = sum(map(expected_seconds, todo))
     guessed = any(task.seconds is None for task in todo)
     time = f"{'about ' if guessed else ''}{duration(seconds)}"
     time += " (one lane; a first guess, as not all of it ran here before)" if guessed else " (one lane)"

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 from ane_sweep.errors import suggestion
 from ane_sweep.placement import chips
+from ane_sweep.planner import architecture
 
 REPEATS = "latency.repeats"
 SHORT = {"executor": "executor.name", "latency": REPEATS}  # a key that stands for one of its own
@@ -20,7 +21,7 @@ def follow(config: dict[str, object]) -> dict[str, object] | None:
     found = list(_interpolations(config))
     if not all(_PLAIN.fullmatch(text) for *_, text in found):
         return None
-    values = [_look_up(config, text[2:-1]) for *_, text in found]
+    values = [architecture.at(config, text[2:-1]) for *_, text in found]
     if any(value is None or "${" in str(value) for value in values):
         return None
     replaced = {path: value for (path, _), value in zip(found, values)}
@@ -34,12 +35,6 @@ def _interpolations(node: object, path: tuple[str, ...] = ()) -> Iterator[tuple[
             yield from _interpolations(value, (*path, key))
     elif isinstance(node, (str, list)) and "${" in str(node):
         yield path, str(node)
-
-
-def _look_up(node: object, name: str) -> object:
-    for part in name.split("."):
-        node = node.get(part) if isinstance(node, dict) else None
-    return node
 
 
 def _with(node: object, values: dict[tuple[str, ...], object], path: tuple[str, ...]) -> object:

@@ -75,11 +75,7 @@ def code_digest(
 
 
 def code_files(
-    stage: str,
-    family: str | None = None,
-    runtime: str | None = None,
-    program: str = DEFAULT,
-    rewrites: tuple[str, ...] = (),
+    stage: str, family: str | None, runtime: str | None, program: str, rewrites: tuple[str, ...]
 ) -> set[Path]:
     """Return the files that count. A family's module counts if the stage builds models; for a plug-in, all of its code."""
     left_out = {_file(name) for name in (*DECIDE_NOTHING, *ALL[stage].ignores)}

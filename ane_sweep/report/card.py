@@ -61,10 +61,6 @@ class Card:
     toolchain: str = "coreml"
     schema: int = SCHEMA
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the manifest as JSON values."""
-        return asdict(self)
-
 
 def describe_cell(record: Record, command: Sequence[str], chips: Sequence[str] = ()) -> Card:
     """Return the card of one cell. `command`: the words that make this cell alone; `chips`: only these (default: all)."""

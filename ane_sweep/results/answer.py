@@ -155,8 +155,7 @@ def _compare(choice: Choice, second: Record) -> str:
     """Return how far the first cell is before the second, and how sure that is."""
     mine, its, other = headline(choice.first), headline(second), _words(second, choice.axes, choice.first)
     if mine is None or its is None:
-        same = f", not told apart from {other}" if second in choice.tied else f", {_share(second)} with {other}"
-        return same
+        return f", not told apart from {other}" if second in choice.tied else f", {_share(second)} with {other}"
     untested = mine.kind == "measured" and ranking.describe_untested([choice.first, second])
     if second in choice.tied:
         second, gain = _choose_more_accurate(choice) or (second, "")

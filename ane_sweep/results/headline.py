@@ -91,8 +91,7 @@ def shipped_placement(record: Record) -> Placement | None:
 
 def measured_ms(record: Record) -> float | None:
     """Return the median of the timing on this host, or None if nothing was timed."""
-    ms: float | None = record.value(MEASURED)
-    return ms
+    return record.value(MEASURED)
 
 
 def is_timed(record: Record) -> bool:

@@ -6,10 +6,9 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 
-from ane_sweep.bridge.plan import Outcome
+from ane_sweep.bridge.plan import Outcome, expected_seconds
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task
-from ane_sweep.runner.time_left import expected_seconds
 
 _LAST = [name for name, stage in STAGES.items() if stage.last]  # they run in this order, after all timings
 

@@ -4,7 +4,6 @@ import statistics
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable
 
-from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import CHEAP_S, Task
 from ane_sweep.planner.estimates import SIMILAR
 
@@ -64,8 +63,3 @@ class TimeLeft:
 
 def _kind(task: Task) -> Kind:
     return task.stage, task.sort, task.work, task.seconds, bool(task.more_of)
-
-
-def expected_seconds(task: Task) -> float:
-    """Return the seconds that a task may take, for ordering: from past tasks, else a guess by the size of its model."""
-    return STAGES[task.stage].guess(task.work) if task.seconds is None else task.seconds

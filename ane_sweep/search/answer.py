@@ -15,7 +15,7 @@ from ane_sweep.results.headline import shipped_chip
 from ane_sweep.search.bought import tabulate_objective
 from ane_sweep.search.goal import ESTIMATE, SHARE, SPEED, Goal, figure
 from ane_sweep.search.order import front
-from ane_sweep.search.search import NOT_WRONG, SETTLED, Search
+from ane_sweep.search.search import SETTLED, Search, is_eligible
 from ane_sweep.terminal import format_path
 
 SHOWN = ("psnr_db", "package_mb")  # figures of the best cell besides those of the goal
@@ -25,7 +25,7 @@ def choose_winners(goal: Goal, records: list[Record]) -> list[Record]:
     """Return the cells within the limits that no other beats; for one objective a single cell: of equal ones an ok one, the
     most accurate, the smallest.
     """
-    fits = {r.cell_key: r for r in records if _fits(goal, r)}
+    fits = {r.cell_key: r for r in records if is_eligible(goal, r)}
     gains = {key: gain for key, r in fits.items() if (gain := goal.gains(r)) is not None}
 
     def order(key: str) -> tuple[object, ...]:
@@ -34,10 +34,6 @@ def choose_winners(goal: Goal, records: list[Record]) -> list[Record]:
 
     best = sorted(front(gains), key=order)
     return [fits[key] for key in (best[:1] if len(goal.objectives) == 1 else best)]
-
-
-def _fits(goal: Goal, record: Record) -> bool:
-    return record.status in NOT_WRONG and goal.fits(record)
 
 
 def answer_text(found: Search, records: list[Record], explain: bool) -> str:
@@ -73,7 +69,7 @@ def _choose(found: Search, records: list[Record], best: list[Record], runs: str)
         return []
     works = ranking.group_by_work(records)
     mine = next(({records[n].cell_key for n in work} for work in works if best[0] in [records[n] for n in work]), set())
-    weighed = {record.cell_key for record in records if record.cell_key in mine and _fits(found.goal, record)}
+    weighed = {record.cell_key for record in records if record.cell_key in mine and is_eligible(found.goal, record)}
     shown = [one if one.cell_key in weighed else replace(one, metrics=[], placement=[]) for one in records]
     return said if len(said := answer(shown, runs)) > 1 else []
 

@@ -7,7 +7,7 @@ from ane_sweep import tables
 from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.record import Record
 from ane_sweep.search.goal import figure
-from ane_sweep.search.search import NOT_WRONG, SETTLED, Search
+from ane_sweep.search.search import SETTLED, Search, is_eligible
 
 LISTED = 6  # different numbers of a free value; more are shown as STRETCHES of equal width
 STRETCHES = 4
@@ -22,16 +22,14 @@ def tabulate_objective(found: Search, records: list[Record], best: Record) -> li
     for axis in dict.fromkeys(axis for values in found.values.values() for axis in values):
         groups = _groups({key: found.values[key].get(axis) for key in known})
         for value, keys in groups:
-            fits = [v for key in keys if _fits(found, known[key]) and (v := figure(known[key], name)) is not None]
+            fits = [
+                v for key in keys if is_eligible(found.goal, known[key]) and (v := figure(known[key], name)) is not None
+            ]
             top = max(fits, key=lambda v: sign * v, default=None)
             mark = " (best)" if best.cell_key in keys else ""
             rows.append((axis, value + mark, _number(top), _more(top, first), _rest(found, keys)))
     heads = ("axis", "value", name, "than the best", "of its cells")
     return tables.aligned(rows, heads=heads, right=(2, 3)).splitlines()
-
-
-def _fits(found: Search, record: Record) -> bool:
-    return record.status in NOT_WRONG and found.goal.fits(record)
 
 
 def _number(value: float | None) -> str:

@@ -232,8 +232,7 @@ def figure(record: Record, name: str) -> float | None:
         return measured_ms(record) if answers_by_timing(record) else None
     word, *middle = name.split(".")
     if kind := next((kind for kind in KINDS if kind == word), None):
-        found: float | None = record.read(middle[-1], kind, middle[0] if len(middle) > 1 else None)
-        return found
+        return record.read(middle[-1], kind, middle[0] if len(middle) > 1 else None)
     spec, chip = metrics.by_search_word()[word], middle[0] if middle else None
     value = metrics.value(record, spec, chip)
     return value / spec.divisor if value is not None else None

@@ -249,7 +249,7 @@ class Search:
         record = self.known_records([key])[key]
         self.trials.append(key)
         self.tried += [key] if key not in self.tried else []
-        fits = record.status in NOT_WRONG and self.goal.fits(record)
+        fits = is_eligible(self.goal, record)
         if fits and (lacking := [name for name in self.goal.objectives if figure(record, name) is None]):
             self.lacking = lacking[0]
         excess = self.goal.excess(record) if record.status in NOT_WRONG else None
@@ -271,3 +271,8 @@ class Search:
         if self.until is not None and time.monotonic() >= self.until:
             return "budget_minutes was spent before its turn"
         return None
+
+
+def is_eligible(goal: Goal, record: Record) -> bool:
+    """Return True if a cell ran well enough to win, and is within the goal's limits."""
+    return record.status in NOT_WRONG and goal.fits(record)

@@ -1,6 +1,6 @@
 """The first token at which the texts of two cells differ, and the difference of its logits."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -30,9 +30,6 @@ class Divergence:
     a: DivergenceSide | None
     b: DivergenceSide | None
     differ_most: float
-
-    def to_dict(self) -> dict[str, object]:
-        return asdict(self)
 
 
 def find_divergence(a: Event, b: Event, logits: tuple[Path, Path]) -> Divergence:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 
 from ane_sweep.bridge import disk
@@ -49,12 +50,12 @@ def card(args: list[str]) -> int:
         if is_package
         else _of_cell(given.out, given.subject, given.chip or [])
     )
-    text, manifest = cards.to_markdown(made), json.dumps(made.to_dict(), indent=1) + "\n"
+    text, manifest = cards.to_markdown(made), json.dumps(asdict(made), indent=1) + "\n"
     written = {path: body for path, body in ((given.o, text), (given.manifest, manifest)) if path}
     for path, body in written.items():
         _write(path, body)
     shown = text if not given.o else "\n".join(f"written: {format_path(path)}" for path in written)
-    return print_result(given.json, shown.rstrip("\n"), card=text, manifest=made.to_dict())
+    return print_result(given.json, shown.rstrip("\n"), card=text, manifest=asdict(made))
 
 
 def _of_cell(out: Path, word: str, chips: list[str]) -> cards.Card:

@@ -14,7 +14,7 @@ from ane_sweep.folders import user_path
 from ane_sweep.terminal import count, format_path, print_result, size
 from ane_sweep.verbs import _workers
 from ane_sweep.verbs.run import within_memory
-from ane_sweep.words import Parser
+from ane_sweep.words import Parser, read_names
 
 _HEADS = ("rewrite", "places", "ops on the ANE", "cost there", "segments", "estimate", "size", "worst fp16", "")
 _SHOWN = 10  # places of a rewrite with --diff
@@ -31,7 +31,7 @@ def fix(args: list[str]) -> int:
     parser.add("model MODEL", "a .mlpackage of an ML Program", nargs="?")
     _workers.add_shared_options(parser, "the package to write (default: only report)")
     parser.add("--chip NAME", "whose prediction decides", default="m4")
-    parser.add("--only NAME,...", "only these rewrites", _names, ())
+    parser.add("--only NAME,...", "only these rewrites", read_names, ())
     parser.add("--sizes N,...", "of --only fixed_shapes: the sizes; 224x320 for each axis that has a range", default="")
     parser.add("--explain", "each rewrite's condition, bound, source and evidence")
     parser.add("--diff", "the ops removed and added, place by place")
@@ -138,9 +138,3 @@ def _differ(trial: RewriteTrial) -> list[str]:
     ]
     more = len(trial.changes) - _SHOWN
     return lines + ([f"  and {more} places more (--json has all)"] if more > 0 else [])
-
-
-def _names(text: str) -> tuple[str, ...]:
-    if names := tuple(part for part in text.split(",") if part):
-        return names
-    raise ValueError("names; it needs a value")

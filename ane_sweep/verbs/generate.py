@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -199,5 +200,5 @@ def _compare_cells(
         (f"sample {number}: " if len(partings) > 1 else "") + escape_controls(describe_divergence(one))
         for number, one in enumerate(partings, 1)
     ]
-    partings_json = [one.to_dict() for one in partings]
+    partings_json = [asdict(one) for one in partings]
     return print_result(given.json, "\n".join(lines), prompt=prompt, settings=how, **sides, partings=partings_json)

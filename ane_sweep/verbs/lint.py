@@ -29,10 +29,9 @@ from ane_sweep.outward import escape_controls, mask_credentials
 from ane_sweep.placement import chips, judge
 from ane_sweep.placement.chips import Chip
 from ane_sweep.placement.predict import COMPUTE_UNITS
-from ane_sweep.placement.programs import Program
 from ane_sweep.terminal import BAD_CONFIGURATION, IN_DOUBT, NOT_ALL_OK, OK, say
 from ane_sweep.verbs import _assets, _hazards, _nets
-from ane_sweep.words import Parser, make_number_reader
+from ane_sweep.words import Parser, make_number_reader, read_names
 
 HOLDS, FALLS_SHORT, UNREADABLE = OK, NOT_ALL_OK, BAD_CONFIGURATION
 DEFAULT_SHARE = 0.9
@@ -83,7 +82,7 @@ def _check_words(given: argparse.Namespace) -> None:
 
 
 def _report(given: argparse.Namespace) -> int:
-    is_all = given.chip == ["all"]
+    is_all = given.chip == ("all",)
     wanted = [chips.get(name, find_measurements) for name in (chips.published() if is_all else given.chip)]
     shown = "json" if given.json else given.format or "text"
     judgements: list[Judgement] = []
@@ -113,7 +112,7 @@ def _judge(
     path: Path, wanted: list[Chip], given: argparse.Namespace, trial: ProgramTrial | None, *, must_estimate: bool
 ) -> list[Judgement]:
     """Return a package's judgement on each chip, compared with its baseline. Raises PackageError."""
-    loaded = _load(path, given.inputs, given.scratch)
+    loaded = judge.load(_nets.convert(path, given.inputs, given.scratch) if path.suffix in _nets.DOORS else path)
     share = _least_share(given)
     before = baseline.open_baseline(given.baseline, path) if given.baseline else None
     found = []
@@ -124,11 +123,6 @@ def _judge(
         if before is not None:
             baseline.compare(found[-1], before)
     return found
-
-
-def _load(path: Path, inputs: str | None, scratch: Path) -> list[Program]:
-    """Return the programs of a package, or of a file that is converted below `scratch` first. Raises PackageError."""
-    return judge.load(_nets.convert(path, inputs, scratch) if path.suffix in _nets.DOORS else path)
 
 
 def _least_share(given: argparse.Namespace) -> float:
@@ -227,7 +221,7 @@ def _parser() -> Parser:
         Path,
         nargs="+",
     )
-    parser.add("--chip NAME,...", "predicted for; all: every chip of `ane-sweep devices`", _names, "m4")
+    parser.add("--chip NAME,...", "predicted for; all: every chip of `ane-sweep devices`", read_names, "m4")
     parser.add(
         "--compute-units UNITS", f"what Core ML may use: {', '.join(COMPUTE_UNITS)}", str.lower, "cpu_and_ne",
         choices=COMPUTE_UNITS,
@@ -273,9 +267,3 @@ def _saving(text: str) -> tuple[str, Path]:
     if not equals or not file or kind not in ("json", *WRITERS):
         raise ValueError(f"FORMAT=FILE, with one of json, {', '.join(WRITERS)}")
     return kind, user_path(file)
-
-
-def _names(text: str) -> list[str]:
-    if names := [part for part in text.split(",") if part]:
-        return names
-    raise ValueError("names; it needs a value")

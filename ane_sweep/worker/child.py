@@ -132,7 +132,7 @@ def _limit_after_loading() -> None:
             module = create(loader, spec)
         finally:
             resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-        if soft != hard and (protocol.status_bytes("VmData") or 0) > soft:
+        if soft != hard and protocol.status_fields().get("VmData", 0) > soft:
             raise MemoryError(f"loading {spec.name} took this process above its limit of {soft / 2**30:.2f} GiB")
         return module
 

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     except Exception as error:
         _send(channel, {"error": child.describe_error(error)})
         os._exit(1)
-    _send(channel, {"data_bytes": protocol.status_bytes("VmData")})
+    _send(channel, {"data_bytes": protocol.status_fields().get("VmData")})
     while True:
         message, descriptors, _, _ = socket.recv_fds(channel, _MESSAGE_BYTES, 2)
         if not message:

@@ -65,15 +65,15 @@ MEASURE = """
 import json, sys, threading, time
 from pathlib import Path
 from ane_sweep.bridge import recipes
-from ane_sweep.bridge.protocol import status_bytes
+from ane_sweep.bridge.protocol import status_fields
 from ane_sweep.worker.compress import passes
 from ane_sweep.worker.stages import compress
 import coremltools, torch
 source, out, kind = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
-start, peak = status_bytes("RssAnon"), [0]
+start, peak = status_fields()["RssAnon"], [0]
 def watch():
     while True:
-        peak[0] = max(peak[0], status_bytes("RssAnon")); time.sleep(0.002)
+        peak[0] = max(peak[0], status_fields()["RssAnon"]); time.sleep(0.002)
 threading.Thread(target=watch, daemon=True).start()
 compress.run({"recipe": recipes.canonical(kind)}, {"program": source}, out)
 print(json.dumps(peak[0] - start))

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import constructed
@@ -47,7 +47,7 @@ def test_the_figures_of_a_card_are_the_records():
         made = card.describe_cell(record, ["model=x"])
         wanted = {one.what: as_shown(one.name, one.value) for one in record.metrics if one.value is not None}
         assert figures(card.to_markdown(made)) == wanted
-        assert [one["value"] for one in made.to_dict()["figures"]] == [
+        assert [one["value"] for one in asdict(made)["figures"]] == [
             m.value for m in record.metrics if m.value is not None
         ]
         if record.reason:

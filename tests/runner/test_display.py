@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import played
 from rich.console import Console
 
-from ane_sweep.bridge.plan import Outcome, Plan
+from ane_sweep.bridge.plan import Outcome, Plan, expected_seconds
 from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import Task
 from ane_sweep.planner import estimates
@@ -104,8 +104,8 @@ def test_no_line_of_the_view_is_wider_than_the_terminal_and_no_colour_is_honoure
 
 def test_tasks_without_any_record_are_ordered_by_the_size_of_the_model():
     small, large = (replace(played.task("convert"), work=work) for work in (10**8, 10**10))
-    assert 1 < remaining.expected_seconds(small) < 30 < remaining.expected_seconds(large)
-    assert remaining.expected_seconds(replace(large, seconds=7.0)) == 7.0
+    assert 1 < expected_seconds(small) < 30 < expected_seconds(large)
+    assert expected_seconds(replace(large, seconds=7.0)) == 7.0
 
 
 def tasks(*kinds: tuple[str, int, float | None], many: int = 4) -> list[Task]:

@@ -32,8 +32,9 @@ def _rule(rule: str) -> dict[str, object]:
 
 def _result(made: Judgement, finding: Finding, rules: dict[str, int]) -> dict[str, object]:
     file, line = find_place(made, finding)
+    uri = ("file://" if file.startswith("/") else "") + quote(file)
     location: dict[str, object] = {
-        "physicalLocation": {"artifactLocation": {"uri": _uri(file)}, "region": {"startLine": line}}
+        "physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": line}}
     }
     if finding.op:
         name = f"{finding.module}/{finding.op}" if finding.module else finding.op
@@ -53,7 +54,3 @@ def _result(made: Judgement, finding: Finding, rules: dict[str, int]) -> dict[st
             "source": finding.source,
         },
     }
-
-
-def _uri(file: str) -> str:
-    return ("file://" if file.startswith("/") else "") + quote(file)

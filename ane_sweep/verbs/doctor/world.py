@@ -45,10 +45,7 @@ class World:
             return []
 
     def version(self, package: str) -> str | None:
-        try:
-            return metadata.version(package)
-        except metadata.PackageNotFoundError:
-            return None
+        return host.version_of(package)
 
     def ask(self, *command: str, timeout_s: float = 10.0) -> tools.Answer | None:
         """Return a system tool's answer, or None if there was none."""

@@ -48,7 +48,9 @@ def write_reference(
     count, seed = texts.count, texts.seed
     if "expected" in inputs:
         return _write_expected(module, inputs["expected"], out)
-    samples = _read_samples(module, inputs["samples"]) if "samples" in inputs else []
+    samples: list[Arrays] = []
+    if path := inputs.get("samples"):
+        samples = _check_rows(path, _read_arrays(path), {port.name: port for port in module.ports.inputs})
     for number, point in enumerate(shapes.points(module.taken)):
         rows = samples[:count] if samples and not number else _draw_rows(module, point, seed, count, first=not number)
         at = f"@{shapes.label(module.taken, point)}" if number else ""
@@ -110,11 +112,6 @@ def _write_expected(module: Given, path: Path, out: Path) -> StageResult:
     _write_stack(out / "outputs.npz", expected)
     _write_stack(out / "calibration.npz", rows[:CALIBRATION], are_inputs=True)
     return StageResult(realised={"texts": "reference file", "packages": {}})
-
-
-def _read_samples(module: Given, path: Path) -> list[Arrays]:
-    """Read the rows of a file of samples. Raises StageError if they do not fit the module."""
-    return _check_rows(path, _read_arrays(path), {port.name: port for port in module.ports.inputs})
 
 
 def _read_arrays(path: Path) -> Arrays:

@@ -21,8 +21,7 @@ def draw_values(port: Port, random: np.random.Generator) -> np.ndarray:
     *before, height, width = port.shape
     tiles = random.uniform(wish.low, wish.high, (*before, TILES, TILES)).astype(np.float32)
     rows, columns = (np.arange(length) * TILES // length for length in (height, width))
-    picture: np.ndarray = tiles[..., rows[:, None], columns]
-    return picture
+    return tiles[..., rows[:, None], columns]
 
 
 def describe_values(port: Port) -> str:

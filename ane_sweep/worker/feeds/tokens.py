@@ -27,8 +27,7 @@ def find_tokenizer(checkpoint: Path | None) -> "Tokenizer | None":
             return None
         from transformers import AutoTokenizer
 
-        tokenizer: Tokenizer = AutoTokenizer.from_pretrained(str(checkpoint), local_files_only=True).backend_tokenizer
-        return tokenizer
+        return AutoTokenizer.from_pretrained(str(checkpoint), local_files_only=True).backend_tokenizer
     except Exception as error:
         raise StageError(
             f"the tokenizer in {checkpoint} cannot be read ({error}); fetch the checkpoint again"

@@ -28,10 +28,6 @@ _PRINTED_BYTES = (
 )  # larger assets pair ops without their weights' values, as each value would be printed into memory
 
 
-def _describe(path: Path) -> dict[str, object]:
-    return {name: [str(dtype), list(shape)] for name, (dtype, shape) in CoreAIRuntime(path).take().items()}
-
-
 def _predict(a: Path, b: Path, folder: Path) -> dict[str, np.ndarray]:
     """Write the outputs of both; return the inputs of A."""
     with np.load(folder / "inputs.npz") as file:
@@ -87,7 +83,8 @@ def main(command: str, *words: str) -> None:
     a, *others = map(Path, words[:3])
     try:
         if command == "describe":
-            made = _describe(a)
+            taken = CoreAIRuntime(a).take()
+            made: dict[str, object] = {name: [str(dtype), list(shape)] for name, (dtype, shape) in taken.items()}
         else:
             inputs = _predict(a, *others)
             if script := stand_in.active():

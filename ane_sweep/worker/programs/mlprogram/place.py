@@ -10,7 +10,7 @@ run.
 
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,7 +110,8 @@ def list_plan_rows(structure: "MLModelStructure", plan: "MLComputePlan", wanted:
     """
     if structure.pipeline is not None:
         models = structure.pipeline.sub_models
-        parts = [(name, part) for name, part in _list_pairs(models) if part.program or part.pipeline]
+        named = models.items() if isinstance(models, Mapping) else models
+        parts = [(name, part) for name, part in named if part.program or part.pipeline]
         return [{**row, "part": name} for name, part in parts for row in list_plan_rows(part, plan)]
     if structure.program is None:
         raise StageError("MLComputePlan holds no ML Program; older kinds of models have no ops to place")
@@ -119,12 +120,6 @@ def list_plan_rows(structure: "MLModelStructure", plan: "MLComputePlan", wanted:
         if wanted is None or name == wanted or len(structure.program.functions) == 1:
             rows += _list_block_rows(function.block, name, plan)
     return rows
-
-
-def _list_pairs(
-    parts: "Mapping[str, MLModelStructure] | Iterable[tuple[str, MLModelStructure]]",
-) -> "list[tuple[str, MLModelStructure]]":
-    return list(parts.items() if isinstance(parts, Mapping) else parts)
 
 
 def _list_block_rows(block: "MLModelStructureProgramBlock", function: str, plan: "MLComputePlan") -> list[PlannedOp]:
