@@ -42,29 +42,21 @@ class InterfaceRewrite:
     evidence: str
 
 
-def keep_inputs(given: Values) -> Values:
-    """Return the inputs of the new program from those of the old one: the same."""
-    return given
-
-
-def keep_outputs(given: Values, made: Values) -> Values:
-    """Return the outputs of the old program from its inputs and the outputs of the new one: the same."""
-    return made
-
-
 @dataclass(frozen=True)
 class Run:
     """One comparison: function `before` of the old package with inputs of these shapes (else default ones)
     against function `after` of the new one, with the host's part.
 
+    to_new       the inputs of the new program from those of the old one; by default the same
+    to_old       the outputs of the old program from its inputs and the outputs of the new one; by default the latter
     head, tail   ops of the old function that the host does before and after the new one
     """
 
     before: str
     after: str
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    to_new: Callable[[Values], Values] = keep_inputs
-    to_old: Callable[[Values, Values], Values] = keep_outputs
+    to_new: Callable[[Values], Values] = lambda given: given
+    to_old: Callable[[Values, Values], Values] = lambda given, made: made
     head: Sequence[MIL_pb2.Operation] = ()
     tail: Sequence[MIL_pb2.Operation] = ()
 

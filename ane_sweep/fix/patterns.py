@@ -1,6 +1,7 @@
 """Parts of patterns that rewrites share."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -9,6 +10,15 @@ from ane_sweep.fix.graph import Graph, Node
 from ane_sweep.fix.values import make_type
 from ane_sweep.mil.element_types import string_value
 from ane_sweep.mil.proto import MIL_pb2
+
+T = TypeVar("T")
+
+
+def check_again(found: T | None, why: str = "an earlier place changed it") -> T:
+    """Return what was found at a place once more, when the place is rewritten. Raises ValueError if it is there no more."""
+    if found is None:
+        raise ValueError(why)
+    return found
 
 
 def number(graph: Graph, node: Node, parameter: str, default: float | None = None) -> float | None:

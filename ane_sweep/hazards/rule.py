@@ -3,6 +3,8 @@ rule's.
 
     RULE = HazardRule(order=10, kind="numerics", effect="...", condition="...", source="...", ...)
     def find(scene: Scene) -> Iterator[Place]: ...
+
+A rule without `find` speaks where the rewrites that mend it apply.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -104,9 +106,10 @@ class RuleModule(Protocol):
 RULES = Declared(_PACKAGE, "RULE", HazardRule, lambda rule: rule.order)
 
 
-def load(name: str) -> RuleModule:
-    """Import the module of a rule."""
-    return import_module(f"{_PACKAGE}.{name}")
+def find_places(name: str, scene: Scene) -> Iterator[Place]:
+    """Return the places that a rule finds."""
+    module: RuleModule = import_module(f"{_PACKAGE}.{name}")
+    return module.find(scene) if hasattr(module, "find") else find_rewrite_places(scene, *RULES[name].mends)
 
 
 def place_node(node: Node, fact: str = "") -> Place:

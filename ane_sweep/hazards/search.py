@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ane_sweep.errors import PackageError
 from ane_sweep.fix.graph import Graph
-from ane_sweep.hazards.rule import RULES, HazardRule, Place, ProgramTrial, Scene, load
+from ane_sweep.hazards.rule import RULES, HazardRule, Place, ProgramTrial, Scene, find_places
 from ane_sweep.mil import graph as mil
 from ane_sweep.mil import pipeline
 from ane_sweep.mil.package import Package
@@ -55,7 +55,7 @@ def search_function(scene: Scene, on_ane: Collection[str], whose: str = "") -> I
 def _find_places(name: str, scene: Scene) -> list[Place]:
     """Return the places of one rule. Raises PackageError for ops whose parameters no op can have."""
     try:
-        return list(load(name).find(scene))
+        return list(find_places(name, scene))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise PackageError(
             f"{scene.program.path}: rule {name} cannot read an op ({error}); is the file damaged?"

@@ -75,7 +75,8 @@ def choose(
     spent, full = 0.0, False
     for cell in order:
         fresh = [key for key in plan.list_tasks(cell.key) if key not in counted]
-        cost = sum(estimate_seconds(plan.tasks[key], is_cached) for key in fresh)
+        tasks = [plan.tasks[key] for key in fresh]
+        cost = sum(expected_seconds(task) for task in tasks if not (task.unavailable or is_cached(task)))
         full = full or (bool(chosen & plan.chains.keys()) and spent + cost > FILL * 60 * budget_minutes)
         if full and fresh:
             continue
@@ -84,8 +85,3 @@ def choose(
         spent += cost
     left = [cell.label(plan.axes or ["model"]) for cell in order if cell.key not in chosen]
     return plan.only(chosen), left
-
-
-def estimate_seconds(task: Task, is_cached: Callable[[Task], bool]) -> float:
-    """Return the expected seconds of a task tonight; 0 if it is cached or cannot run."""
-    return 0.0 if task.unavailable or is_cached(task) else expected_seconds(task)

@@ -4,7 +4,7 @@ Modules are those of mil/modules.py, so the sums are as exact as its `basis` say
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from ane_sweep.mil.module_tree import Branch, build, choose_branches, join_alike
 from ane_sweep.mil.modules import Basis
@@ -76,11 +76,6 @@ def describe_place(place: ModulePlace) -> str:
     units = (("CPU", place.ops.cpu), ("GPU", place.ops.gpu))
     off = " and ".join(f"{count} of {total} on the {unit}" for unit, count in units if count)
     return f"{100 * place.cost_share:.1f} % of the cost, {off or f'all of {total} on the ANE'}"
-
-
-def to_entries(places: Sequence[ModulePlace]) -> list[dict[str, object]]:
-    """Return the modules as JSON values, for `ane-sweep lint --json`."""
-    return [asdict(place) for place in places]
 
 
 def compare_modules(before: Sequence[OpRow], after: Sequence[OpRow], most: int = LINES) -> list[ModuleChange]:

@@ -108,7 +108,8 @@ def list_change_findings(changes: Changes, chip: str, baseline: str) -> list[Fin
         Finding(
             rule=f"baseline/{kind}", severity=severity, what=f"{count_text(len(ops), 'op')} {what} ({_count_types(ops)})",
             why=f"compared with {baseline}: " + "; ".join(_explain(ops, was)), do=do, source=baseline,
-            confidence=_least_confidence(ops), chip=chip, op=ops[0].name, op_type=ops[0].op_type, ops=len(ops),
+            confidence=min((op.confidence for op in ops), key=["low", "medium", "high"].index), chip=chip,
+            op=ops[0].name, op_type=ops[0].op_type, ops=len(ops),
             module=ops[0].module or None,
         )
         for kind, severity, what, ops, do in kinds
@@ -143,7 +144,3 @@ def _explain_one(op: OpOutline, before: OpOutline | None) -> str:
         return f"{before.preferred} -> {op.preferred}" + (f": {op.reason}" if op.preferred != "ane" else "")
     pairs = ((before.outputs, op.outputs), (before.weights, op.weights))
     return ", ".join(f"{' '.join(old)} -> {' '.join(new)}" for old, new in pairs if old != new)
-
-
-def _least_confidence(ops: Sequence[OpOutline]) -> str:
-    return min((op.confidence for op in ops), key=["low", "medium", "high"].index)

@@ -7,7 +7,7 @@ import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +71,7 @@ class Verdict:
         return {
             "path": str(self.path), "chip": self.chip, "compute_units": self.compute_units, "verdict": self.ok,
             "ane_share": self.ane_share, "gates": gates, "estimate": self.prediction.estimate_entry(),
-            "modules": by_module.to_entries(self.prediction.list_modules(EVERY)),
+            "modules": [asdict(place) for place in self.prediction.list_modules(EVERY)],
             "modules_basis": by_module.find_basis(self.prediction.programs), "ops": self.prediction.table(),
         }  # fmt: skip
 
@@ -158,7 +158,8 @@ def text(path: Path, prediction: Prediction, verdict: str) -> str:
     for entry in summary.reasons[:8]:
         kinds = ", ".join(f"{count} {kind}" for kind, count in list(entry.op_types.items())[:4])
         lines.append(f"  why   {entry.ops} off the ANE ({kinds}): {entry.reason} [{entry.confidence}; {entry.source}]")
-    lines += [f"  in    {line}" for line in describe_modules(prediction)]
+    basis = by_module.find_basis(prediction.programs)
+    lines += [f"  in    {line}" for line in by_module.format_modules(prediction.list_modules(by_module.LINES), basis)]
     lines += [f"  do    {advice}" for advice in (summary.advice or [])[:5]]
     lines += [
         f"  note  the pipeline's {kind} is no ML Program and is not judged: it runs on the CPU"
@@ -179,11 +180,6 @@ def text(path: Path, prediction: Prediction, verdict: str) -> str:
     contested = sum(row.preferred == "ane" and legality.disputed(row.site) for row in prediction.rows)
     lines += [f"  note  {legality.DISPUTED.format(ops=count_text(contested, 'op'))}"] if contested else []
     return "\n".join(lines)
-
-
-def describe_modules(prediction: Prediction) -> list[str]:
-    """Return placement and cost by torch module as lines."""
-    return by_module.format_modules(prediction.list_modules(by_module.LINES), by_module.find_basis(prediction.programs))
 
 
 def time_text(prediction: Prediction) -> str:

@@ -9,7 +9,6 @@ mapped together on an M1 Max and a fifth was not (the same notes), 950 MB is wha
 Standard library only, as the planner uses it too.
 """
 
-import math
 from dataclasses import dataclass
 
 from ane_sweep.errors import ConfigError
@@ -44,8 +43,3 @@ def chip_of(brand: str | None) -> str:
         return chips.get((brand or "").removeprefix("Apple ")).chip
     except ConfigError:
         return UNKNOWN_HOST
-
-
-def estimated_chunks(weight_bytes: float, limits: Limits) -> int:
-    """Estimate the number of chunks that weights of a size will need, before there is a program to cut."""
-    return max(1, math.ceil(weight_bytes / limits.program_bytes))

@@ -4,6 +4,7 @@ The planner cannot know the program, so for `chunks=auto` the key contains the l
 (parameter bytes at the precision's bits), and the record's `realised.chunks` is the number that the chunker chose.
 """
 
+import math
 from collections.abc import Iterable
 
 from ane_sweep.bridge import recipes
@@ -74,7 +75,7 @@ def _dense_bits(precision: PrecisionSettings) -> int:
 
 def estimate(cell: Cell, source: Source) -> int:
     """Return the number of chunks that `auto` will probably choose."""
-    wanted = sizes.estimated_chunks(weight_bytes(cell.precision_settings, source), limits(cell))
+    wanted = max(1, math.ceil(weight_bytes(cell.precision_settings, source) / limits(cell).program_bytes))
     return max(wanted, OWN[cell.own_chunks] + 1)
 
 

@@ -65,8 +65,8 @@ def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Pa
         arch["samples"] = file_digest(beside[SAMPLES], digests)
     return Source(
         kind=KIND, source=str(option.path), digest=digest(sorted(digest_of.values())), arch=arch, layers=1,
-        max_seq_len=2**20, cut_points=999, parameter_bytes=max(1, _count_numbers(model)) * 4, beside=beside,
-        notes=_notes(model, what),
+        max_seq_len=2**20, cut_points=999, parameter_bytes=4 * max(1, sum(math.prod(one.dims) for one in model.graph.initializer)),
+        beside=beside, notes=_notes(model, what),
     )  # fmt: skip
 
 
@@ -153,10 +153,6 @@ def _external_files(model: "ModelProto") -> Iterator[str]:
     """Yield the names of the files that hold weights beside the ONNX file."""
     found = (entry.value for one in model.graph.initializer for entry in one.external_data if entry.key == "location")
     yield from dict.fromkeys(found)
-
-
-def _count_numbers(model: "ModelProto") -> int:
-    return sum(math.prod(one.dims) for one in model.graph.initializer)
 
 
 def _describe_inputs(model: "ModelProto", asked: dict[str, object], what: str) -> dict[str, object]:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ane_sweep.reference import onednn
-from ane_sweep.reference.constants import Constant, Empty, hold
+from ane_sweep.reference.constants import Constant, hold
 from ane_sweep.reference.site import Site, Step, align, compute_wide, half_accumulates_wide, op, widen
 
 Padding = list[int] | Callable[[Tensor], list[int]]
@@ -30,13 +30,12 @@ def linear(site: Site) -> Step:
         names = [site.name(name) for name in ("x", "weight", "bias") if site.has(name)]
         return Step(compute_wide(F.linear, site.dtype), names)
     if not weight.dtype.is_floating_point:  # integers are summed exactly
-        exact, offset = weight.form("exact", _to_double, torch.float64), None if bias is None else bias.double()
+        exact, offset = (
+            weight.form("exact", lambda dense, _: dense.double(), torch.float64),
+            None if bias is None else bias.double(),
+        )
         return Step(lambda x: F.linear(x.double(), exact(), offset).to(site.dtype), [site.name("x")])
     return Step(_linear(weight, bias, site.dtype), [site.name("x")])
-
-
-def _to_double(weight: Tensor, empty: Empty) -> Tensor:
-    return weight.double()
 
 
 def _linear(weight: Constant, bias: Tensor | None, dtype: torch.dtype) -> Callable[..., Tensor]:

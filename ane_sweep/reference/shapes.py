@@ -6,74 +6,53 @@ the CPU, seeded again at each run of the op); without a seed every run differs.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ane_sweep.reference.limits import check_shape
-from ane_sweep.reference.site import Site, Step, align, kernel, op, widen
+from ane_sweep.reference.site import OPS, Builder, Site, Step, align, kernel, op, widen
 
 
-@op("reshape", "reshape_like", "expand_dims", "squeeze", "flatten2d")
-def reshape(site: Site) -> Step:
-    """Return the step of any op that keeps the order of values: if the declared shape is known, it is enough."""
-    shape = site.known_shape
-    if shape is not None:
-        return Step(lambda x: x.view(shape), [site.name("x")])
-    if site.op.type == "reshape_like":
-        return _reshape_like(site)
-    return Step(_RESHAPES[site.op.type](site), [site.name("x")])
-
-
-def _reshape(site: Site) -> Callable[[Tensor], Tensor]:
-    """Return a function that reshapes x to `shape`, in which 0 and -1 are special.
+@kernel("reshape")
+def reshape(x: Tensor, *, shape: list[int]) -> Tensor:
+    """Reshape x to `shape`, in which 0 and -1 are special.
 
     0 takes the size of x's dimension at the same place counted from the last (1 beyond the first); -1 the rest. Before
     iOS17 a 0 needs equal ranks, so the direction of counting does not matter.
     """
-    wanted = site.static("shape")
-
-    def run(x: Tensor) -> Tensor:
-        shape = list(wanted)
-        for place, size in enumerate(shape):
-            if size == 0 and x.numel():
-                back = len(shape) - place
-                shape[place] = x.shape[-back] if back <= x.ndim else 1
-        return x.reshape(shape)
-
-    return run
+    sizes = list(shape)
+    for place, size in enumerate(sizes):
+        if size == 0 and x.numel():
+            back = len(sizes) - place
+            sizes[place] = x.shape[-back] if back <= x.ndim else 1
+    return x.reshape(sizes)
 
 
-def _expand_dims(site: Site) -> Callable[[Tensor], Tensor]:
-    axes = site.static("axes")
-
-    def run(x: Tensor) -> Tensor:
-        rank = x.ndim + len(axes)
-        for axis in sorted(axis % rank for axis in axes):
-            x = x.unsqueeze(axis)
-        return x
-
-    return run
+@kernel("expand_dims")
+def expand_dims(x: Tensor, *, axes: list[int]) -> Tensor:
+    rank = x.ndim + len(axes)
+    for axis in sorted(axis % rank for axis in axes):
+        x = x.unsqueeze(axis)
+    return x
 
 
-def _squeeze(site: Site) -> Callable[[Tensor], Tensor]:
-    """Return a function that drops dimensions of size 1; others stay, as in torch."""
-    axes = site.static("axes", None)
-    return lambda x: x.squeeze() if axes is None else x.squeeze(tuple(axes))
+@kernel("squeeze")
+def squeeze(x: Tensor, *, axes: list[int] | None = None) -> Tensor:
+    """Drop dimensions of size 1; others stay, as in torch."""
+    return x.squeeze() if axes is None else x.squeeze(tuple(axes))
 
 
-def _flatten2d(site: Site) -> Callable[[Tensor], Tensor]:
-    axis = site.static("axis", 1)
-    return lambda x: x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
+@kernel("flatten2d")
+def flatten2d(x: Tensor, *, axis: int = 1) -> Tensor:
+    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 
-_RESHAPES = {"reshape": _reshape, "expand_dims": _expand_dims, "squeeze": _squeeze, "flatten2d": _flatten2d}
-
-
-def _reshape_like(site: Site) -> Step:
-    """Return a function that reshapes x to a shape composed of parts of other tensors' shapes."""
+@op("reshape_like")
+def reshape_like(site: Site) -> Step:
+    """Return the step that reshapes x to a shape composed of parts of other tensors' shapes."""
     spans = list(zip(site.listed("begins"), site.listed("ends"), site.listed("end_masks")))
 
     def run(x: Tensor, *others: Tensor) -> Tensor:
@@ -83,6 +62,20 @@ def _reshape_like(site: Site) -> Step:
         return x.reshape(shape)
 
     return Step(run, [site.name("x"), *site.names("ref_tensors")])
+
+
+def _prefer_known_shape(builder: Builder) -> Builder:
+    """Return a builder of an op that keeps the order of values: if the declared shape is known, it is enough."""
+
+    def build(site: Site) -> Step:
+        shape = site.known_shape
+        return builder(site) if shape is None else Step(lambda x: x.view(shape), [site.name("x")])
+
+    return build
+
+
+for _name in ("reshape", "reshape_like", "expand_dims", "squeeze", "flatten2d"):
+    OPS[_name] = _prefer_known_shape(OPS[_name])
 
 
 @kernel("transpose")

@@ -5,7 +5,6 @@ viewStateShareKey=KEY (v3.17; it takes plain JSON as well as its own compressed 
 says so and shows its usual page. Plain Python without mlflow.
 """
 
-import hashlib
 import json
 from collections import Counter
 
@@ -20,11 +19,6 @@ MEASURED, SIZE, PSNR = figures.MEASURED_KEY, f"measured.{METRICS['package_bytes'
 PLACED = ("planned", "predicted")  # what Core ML's plan says is nearer than what we predict
 RUNS = 100  # that MLflow shows in one chart at most
 AXES, FIGURES = "ane-sweep-axes", "ane-sweep-figures"  # sections: the first is a column wide, its labels need the room
-
-
-def view_key(sweep: str) -> str:
-    """Return the key of a sweep's view, letters and digits only."""
-    return "ane" + hashlib.sha256(sweep.encode()).hexdigest()[:16]
 
 
 def shared_view(records: list[Record], axes: list[str]) -> str | None:

@@ -210,7 +210,7 @@ def _lay_out(client: "MlflowClient", logged: Logged, records: list[Record], axes
     text = layout.shared_view(records, axes)
     if text is None:
         return None
-    key = layout.view_key(logged.sweep)
+    key = "ane" + hashlib.sha256(logged.sweep.encode()).hexdigest()[:16]  # of letters and digits only
     with suppress(Exception):
         client.set_experiment_tag(logged.experiment_id, layout.TAG + key, text)
         return key

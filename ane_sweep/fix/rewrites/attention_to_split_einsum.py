@@ -7,7 +7,7 @@ import numpy as np
 from ane_sweep.fix.attention import AttentionPattern, Heads, Operand, ScoreStep, Shape, find_attention
 from ane_sweep.fix.build import Builder, Given
 from ane_sweep.fix.graph import Graph
-from ane_sweep.fix.patterns import slice_axis
+from ane_sweep.fix.patterns import check_again, slice_axis
 from ane_sweep.fix.rewrite import ProgramRewrite, Site
 from ane_sweep.fix.values import Text
 
@@ -41,9 +41,8 @@ def match(graph: Graph) -> Iterator[Site]:
 
 
 def apply(graph: Graph, site: Site) -> None:
-    found, masks = find_attention(graph, site.node), site.facts["masks"]
-    if found is None:
-        raise ValueError("it is no attention any more")
+    found = check_again(find_attention(graph, site.node), "it is no attention any more")
+    masks = site.facts["masks"]
     assert isinstance(masks, dict)
     build, batch, (query, key, value) = Builder(graph, site.node), found.batch, (found.query, found.key, found.value)
     q = _merge_heads(build, batch, query, (0, 1, 3, 2))

@@ -10,7 +10,7 @@ import numpy as np
 
 from ane_sweep.fix.build import Builder
 from ane_sweep.fix.graph import Graph, Node
-from ane_sweep.fix.patterns import is_number, other_input, prove_with
+from ane_sweep.fix.patterns import check_again, is_number, other_input, prove_with
 from ane_sweep.fix.rewrite import ProgramRewrite, Site
 from ane_sweep.fix.values import Text
 
@@ -135,10 +135,7 @@ def _read_product(graph: Graph, total: Node, x: str) -> Node | None:
 
 
 def apply(graph: Graph, site: Site) -> None:
-    found = _read(graph, site.others[0])
-    if found is None:
-        raise ValueError("an earlier place changed it")
-    x, last, mode = found
+    x, last, mode = check_again(_read(graph, site.others[0]))
     between = _list_between(graph, x, last)
     made = Builder(graph, last).op("gelu", {"x": x, "mode": Text(mode)}, graph.shape(x))
     graph.replace(last.outputs[0], made)

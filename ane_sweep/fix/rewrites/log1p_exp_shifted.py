@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ane_sweep.fix.build import Builder
 from ane_sweep.fix.graph import Graph, Node
-from ane_sweep.fix.patterns import is_half, is_number, number, only_maker, other_input, read_log
+from ane_sweep.fix.patterns import check_again, is_half, is_number, number, only_maker, other_input, read_log
 from ane_sweep.fix.rewrite import ProgramRewrite, Site
 
 REWRITE = ProgramRewrite(
@@ -43,9 +43,7 @@ def _drop_one(graph: Graph, node: Node) -> str | None:
 
 
 def apply(graph: Graph, site: Site) -> None:
-    x = _read(graph, site.node)
-    if x is None:
-        raise ValueError("an earlier place changed it")
+    x = check_again(_read(graph, site.node))
     build, shape = Builder(graph, site.node), graph.shape(x)
     turned = build.op("mul", {"x": build.op("abs", {"x": x}, shape), "y": -1.0}, shape)
     rest = build.op("softplus", {"x": turned}, shape)

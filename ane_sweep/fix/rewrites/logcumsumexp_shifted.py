@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ane_sweep.fix.build import Builder
 from ane_sweep.fix.graph import Graph, Node
-from ane_sweep.fix.patterns import is_half, number, only_maker, read_log, slice_axis
+from ane_sweep.fix.patterns import check_again, is_half, number, only_maker, read_log, slice_axis
 from ane_sweep.fix.rewrite import ProgramRewrite, Site
 
 _MOST = 1024  # elements along the axis: 10 ops for each doubling
@@ -49,10 +49,7 @@ def _read(graph: Graph, node: Node) -> tuple[str, int] | None:
 
 
 def apply(graph: Graph, site: Site) -> None:
-    found = _read(graph, site.node)
-    if found is None:
-        raise ValueError("an earlier place changed it")
-    made, axis = found
+    made, axis = check_again(_read(graph, site.node))
     build, shape = Builder(graph, site.node), graph.shape(made)
     count, step = shape[axis], 1
     while step < count:

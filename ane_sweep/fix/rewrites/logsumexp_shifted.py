@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ane_sweep.fix.build import Builder
 from ane_sweep.fix.graph import Graph
-from ane_sweep.fix.patterns import add_shifted_sum, read_log_sum_exp
+from ane_sweep.fix.patterns import add_shifted_sum, check_again, read_log_sum_exp
 from ane_sweep.fix.rewrite import ProgramRewrite, Site
 
 REWRITE = ProgramRewrite(
@@ -29,10 +29,7 @@ def match(graph: Graph) -> Iterator[Site]:
 
 
 def apply(graph: Graph, site: Site) -> None:
-    found = read_log_sum_exp(graph, site.node)
-    if found is None:
-        raise ValueError("an earlier place changed it")
-    x, axes, keeps = found
+    x, axes, keeps = check_again(read_log_sum_exp(graph, site.node))
     build = Builder(graph, site.node)
     largest, _, rest = add_shifted_sum(build, x, axes)
     made = build.op("add", {"x": largest, "y": rest}, graph.shape(largest))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ane_sweep.fix.build import Builder, Given
 from ane_sweep.fix.graph import Graph, Node
-from ane_sweep.fix.patterns import number, numbers
+from ane_sweep.fix.patterns import check_again, number, numbers
 from ane_sweep.fix.rewrite import ProgramRewrite, Site
 from ane_sweep.fix.values import Text
 from ane_sweep.fix.windows import Window, read_window
@@ -38,9 +38,8 @@ def _read(graph: Graph, node: Node) -> Window | None:
 
 
 def apply(graph: Graph, site: Site) -> None:
-    node, build, window = site.node, Builder(graph, site.node), _read(graph, site.node)
-    if window is None:
-        raise ValueError("its window has changed")
+    node, build = site.node, Builder(graph, site.node)
+    window = check_again(_read(graph, node), "its window has changed")
     x, (left, right), (high, wide) = str(node.read("x")), window.padding[1], window.sizes
     above, down = window.padding[0], window.strides[0]
     while wide:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ane_sweep.fix.build import Builder, Given
 from ane_sweep.fix.graph import Graph, Node
-from ane_sweep.fix.patterns import is_half, is_number, number, numbers, only_maker
+from ane_sweep.fix.patterns import check_again, is_half, is_number, number, numbers, only_maker
 from ane_sweep.fix.rewrite import ProgramRewrite, Site
 
 _TINY = 2.0**-14  # the smallest normal fp16 number
@@ -92,10 +92,7 @@ def _is_scaled(graph: Graph, x: str) -> bool:
 
 
 def apply(graph: Graph, site: Site) -> None:
-    found = _read(graph, site.node)
-    if found is None:
-        raise ValueError("an earlier place changed it")
-    x, mean, epsilon = found
+    x, mean, epsilon = check_again(_read(graph, site.node))
     build, shape, short = Builder(graph, site.node), graph.shape(x), graph.shape(mean.outputs[0])
     axes = numbers(graph, mean, "axes") or list(range(len(shape)))
     over: dict[str, Given] = {"axes": axes, "keep_dims": True}

@@ -1,5 +1,6 @@
 """Compute a mean that is written as a sum and a factor in one op: the sum alone may exceed the largest fp16 number."""
 
+import math
 from collections.abc import Iterator
 
 from ane_sweep.fix.build import Builder, Given
@@ -39,9 +40,7 @@ def _read(graph: Graph, node: Node) -> Node | None:
             continue
         shape = graph.shape(x)
         axes = numbers(graph, total, "axes") if "axes" in total.proto.inputs else list(range(len(shape)))
-        count = 1
-        for axis in axes or []:
-            count *= shape[axis]
+        count = math.prod(shape[axis] for axis in axes or [])
         fits = graph.shape(node.outputs[0]) == graph.shape(total.outputs[0])
         if fits and count > 1 and is_number(graph, node.read(other), count if node.type == "real_div" else 1 / count):
             return total

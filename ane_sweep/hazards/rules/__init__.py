@@ -1,1 +1,1 @@
-"""The rules, one file each: the declaration RULE (hazards/rule.py) and `find`."""
+"""The rules, one file each: the declaration RULE and mostly `find` (hazards/rule.py)."""

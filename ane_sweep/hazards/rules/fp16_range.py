@@ -16,6 +16,11 @@ RULE = HazardRule(
     do="scale the operands, convert this op with fp32 (op_selector), or see the rules for its pattern",
     runs="numbers",
 )
+_EFFECTS = {
+    "overflow": "infinite in fp16; up to {peak:.3g} in fp32, and fp16 ends at 65,504",
+    "vanished": "0 in fp16 for up to {share:.0%} of the elements, and not in fp32; the smallest fp16 number is 6e-8",
+    "accumulator": "infinite on the Neural Engine, whose sums end at 32,768; up to {peak:.3g} here",
+}
 _SENSITIVE = ("log", "rsqrt", "inverse", "real_div")
 _LARGE_SHARE = 0.5
 _TAILS = (
@@ -33,12 +38,12 @@ def find(scene: Scene) -> Iterator[Place]:
     fed = scene.trial.fed if scene.trial is not None else ""
     found, right = find_range_faults(model, exact, feed(scene, model))
     harmful = find_harmful(scene.graph, right)
-    for kind, make in (("overflow", _say_overflow), ("vanished", _say_vanished), ("accumulator", _say_accumulator)):
+    for kind, text in _EFFECTS.items():
         faults = [fault for fault in found if fault.kind == kind and _counts(scene.graph, fault, harmful)]
-        if faults:
-            effect, is_ane = make(faults)
-            for fault in faults:
-                yield Place(fault.name, fault.type, f"with {fed}", effect, only_ane=is_ane)
+        peak, share = (max((getattr(fault, name) for fault in faults), default=0.0) for name in ("peak", "share"))
+        for fault in faults:
+            effect = text.format(peak=peak, share=share)
+            yield Place(fault.name, fault.type, f"with {fed}", effect, only_ane=kind == "accumulator")
 
 
 def _counts(graph: Graph, fault: RangeFault, harmful: set[str]) -> bool:
@@ -55,18 +60,3 @@ def _counts(graph: Graph, fault: RangeFault, harmful: set[str]) -> bool:
         user.type in _SENSITIVE and (user.type != "real_div" or user.read("y") == fault.name)
         for user in graph.users(fault.name)
     )
-
-
-def _say_overflow(faults: list[RangeFault]) -> tuple[str, bool]:
-    peak = max(fault.peak for fault in faults)
-    return f"infinite in fp16; up to {peak:.3g} in fp32, and fp16 ends at 65,504", False
-
-
-def _say_vanished(faults: list[RangeFault]) -> tuple[str, bool]:
-    share = max(fault.share for fault in faults)
-    return f"0 in fp16 for up to {share:.0%} of the elements, and not in fp32; the smallest fp16 number is 6e-8", False
-
-
-def _say_accumulator(faults: list[RangeFault]) -> tuple[str, bool]:
-    peak = max(fault.peak for fault in faults)
-    return f"infinite on the Neural Engine, whose sums end at 32,768; up to {peak:.3g} here", True

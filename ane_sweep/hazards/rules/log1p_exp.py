@@ -1,8 +1,6 @@
 """Find a softplus that was written out as log(1 + exp(x))."""
 
-from collections.abc import Iterator
-
-from ane_sweep.hazards.rule import HazardRule, Place, Scene, find_rewrite_places
+from ane_sweep.hazards.rule import HazardRule
 
 RULE = HazardRule(
     order=14,
@@ -13,7 +11,3 @@ RULE = HazardRule(
     confidence="high",
     mends=("log1p_exp_shifted",),
 )
-
-
-def find(scene: Scene) -> Iterator[Place]:
-    yield from find_rewrite_places(scene, "log1p_exp_shifted")

@@ -1,8 +1,6 @@
 """Find log(cumsum(exp(x))) without a shift."""
 
-from collections.abc import Iterator
-
-from ane_sweep.hazards.rule import HazardRule, Place, Scene, find_rewrite_places
+from ane_sweep.hazards.rule import HazardRule
 
 RULE = HazardRule(
     order=13,
@@ -13,7 +11,3 @@ RULE = HazardRule(
     confidence="medium",
     mends=("logcumsumexp_shifted",),
 )
-
-
-def find(scene: Scene) -> Iterator[Place]:
-    yield from find_rewrite_places(scene, "logcumsumexp_shifted")

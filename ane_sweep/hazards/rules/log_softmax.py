@@ -1,8 +1,6 @@
 """Find the logarithm of a softmax, which is -infinity where a probability vanishes in fp16."""
 
-from collections.abc import Iterator
-
-from ane_sweep.hazards.rule import HazardRule, Place, Scene, find_rewrite_places
+from ane_sweep.hazards.rule import HazardRule
 
 RULE = HazardRule(
     order=12,
@@ -13,7 +11,3 @@ RULE = HazardRule(
     confidence="medium",
     mends=("log_softmax_shifted",),
 )
-
-
-def find(scene: Scene) -> Iterator[Place]:
-    yield from find_rewrite_places(scene, "log_softmax_shifted")

@@ -1,8 +1,6 @@
 """Find log(sum(exp(x))) without a shift by the largest x."""
 
-from collections.abc import Iterator
-
-from ane_sweep.hazards.rule import HazardRule, Place, Scene, find_rewrite_places
+from ane_sweep.hazards.rule import HazardRule
 
 RULE = HazardRule(
     order=11,
@@ -13,7 +11,3 @@ RULE = HazardRule(
     confidence="high",
     mends=("logsumexp_shifted",),
 )
-
-
-def find(scene: Scene) -> Iterator[Place]:
-    yield from find_rewrite_places(scene, "logsumexp_shifted")

@@ -183,12 +183,8 @@ class Palettes:
             size = group[0].size
             if self._ahead and sum(taken for taken, _ in self._ahead) + size > self._most:
                 return
-            self._ahead.append((size, self._pool.submit(_compute_palette, group)))
+            self._ahead.append((size, self._pool.submit(lambda one: (_make_key(*one[:3]), kmeans(*one)), group)))
             self._next = next(self._coming, None)
-
-
-def _compute_palette(group: Group) -> tuple[Key, Palette]:
-    return _make_key(*group[:3]), kmeans(*group)
 
 
 def _make_key(numbers: np.ndarray, bits: int, ignore_zeros: bool) -> Key:

@@ -1,7 +1,7 @@
 """Rewriting of an ONNX graph, without a change of its values, into ops and versions that onnx2torch converts."""
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -247,12 +247,9 @@ def _lower_split(node: NodeProto, held: dict[str, np.ndarray], model: ModelProto
     _remove(node, "num_outputs")
 
 
-def _refuse_input(*numbers: int) -> Callable[[NodeProto, dict[str, np.ndarray], ModelProto], None]:
-    def check(node: NodeProto, held: dict[str, np.ndarray], model: ModelProto) -> None:
-        if given := [node.input[number] for number in numbers if len(node.input) > number and node.input[number]]:
-            raise StageError(f"node {node.name} ({node.op_type}): its input {given[0]} of opset 18 has no conversion")
-
-    return check
+def _lower_pad(node: NodeProto, held: dict[str, np.ndarray], model: ModelProto) -> None:
+    if len(node.input) > 3 and node.input[3]:
+        raise StageError(f"node {node.name} (Pad): its input {node.input[3]} of opset 18 has no conversion")
 
 
 def _lower_resize(node: NodeProto, held: dict[str, np.ndarray], model: ModelProto) -> None:
@@ -327,7 +324,7 @@ def _mend_average_pools(model: ModelProto) -> None:
     model.graph.node.extend(kept)
 
 
-_LOWER = {"Split": _lower_split, "Pad": _refuse_input(3), "Resize": _lower_resize}
+_LOWER = {"Split": _lower_split, "Pad": _lower_pad, "Resize": _lower_resize}
 
 
 def _name_outputs(model: ModelProto) -> None:

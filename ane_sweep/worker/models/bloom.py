@@ -42,11 +42,10 @@ def _prepare(hf: nn.Module, seq_len: int) -> None:
         first = inputs["inputs_embeds"] if tokens is None else tokens
         rows[0] = 1 if first is None else len(first)
 
-    def build_alibi(mask: torch.Tensor, heads: int, dtype: torch.dtype) -> torch.Tensor:
-        return body.alibi if rows[0] == 1 else body.alibi.repeat(rows[0], 1, 1)
-
     hf.register_forward_pre_hook(count_rows, with_kwargs=True)
-    body.build_alibi_tensor = build_alibi
+    body.build_alibi_tensor = lambda mask, heads, dtype: (
+        body.alibi if rows[0] == 1 else body.alibi.repeat(rows[0], 1, 1)
+    )
     for block in body.h:
         block.mlp.gelu_impl = _Gelu()
 

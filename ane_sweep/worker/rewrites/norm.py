@@ -34,11 +34,7 @@ def change_left_out(names: set[str], value: str) -> None:
 def select_fp32(value: str) -> Callable[[Op], bool] | None:
     if value == "fp16_ops":
         return None
-    return _is_mean if value == "fp32_mean" else _is_of_norm
-
-
-def _is_mean(op: Op) -> bool:
-    return op.op_type == "reduce_mean"
+    return (lambda op: op.op_type == "reduce_mean") if value == "fp32_mean" else _is_of_norm
 
 
 def _is_of_norm(op: Op) -> bool:

@@ -77,7 +77,8 @@ class CoreMLRuntime(Runtime):
             self.load_ms.append(1000 * (time.perf_counter() - begun))
             self._models.append(model)
         self._proxies = [_find_proxy(model, program) for model, program in zip(self._models, programs)]
-        self.load_native_ms = [_to_ms(proxy.get_load_duration_in_nano_seconds()) for proxy in self._proxies]
+        spent = [proxy.get_load_duration_in_nano_seconds() for proxy in self._proxies]
+        self.load_native_ms = [None if one is None else one / 1e6 for one in spent]
         self.parts = len(self._models)
         self.reset()
         loaded_from = "package" if compiled is None else "compiled"
@@ -163,7 +164,3 @@ def _find_proxy(model: Any, program: Path) -> Any:
             f"Core ML does not load {program.name}: {getattr(model, '_framework_error', 'no reason given')}"
         )
     return proxy
-
-
-def _to_ms(nanoseconds: int | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / 1e6
