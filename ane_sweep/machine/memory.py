@@ -9,8 +9,7 @@ values, the others count since the machine started. More is mapped than any proc
 import re
 from dataclasses import dataclass
 
-import psutil
-
+from ane_sweep import memory_limits
 from ane_sweep.machine import tools
 
 TOOL = "/usr/bin/vm_stat"
@@ -57,10 +56,10 @@ def change(before: Memory, after: Memory) -> dict[str, int]:
 
 
 def memory_budget(gib: float | None) -> int:
-    """Return the bytes that all slots may use together: the given GiB, or 85 % of the host's memory."""
-    return int(gib * 2**30) if gib is not None else int(psutil.virtual_memory().total * 0.85)
+    """Return the bytes that all slots may use together: the given GiB, or 85 % of this host's memory (or its container's)."""
+    return int(gib * 2**30) if gib is not None else int(memory_limits.host_bytes() * 0.85)
 
 
 def budget_and_total(gib: float | None) -> tuple[int, int]:
-    """Return the bytes that all slots may use together, and the memory of this host."""
-    return memory_budget(gib), int(psutil.virtual_memory().total)
+    """Return the bytes that all slots may use together, and the memory of this host or container."""
+    return memory_budget(gib), memory_limits.host_bytes()

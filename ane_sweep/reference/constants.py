@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ane_sweep.reference import memory
+from ane_sweep import memory_limits
 
 KEPT_BYTES = 512 << 20  # of all forms in a process, where memory allows: GPT-2 in fp32, and what is smaller
 SMALL_BYTES = 64 << 10  # constants up to this size are read at once and stay
@@ -50,7 +50,7 @@ class Budget:
         """Return the bytes, settled at the first use, when this process has its own limits."""
         if self._given is not None:
             return self._given
-        return min(KEPT_BYTES, memory.most_bytes() // _SHARE, memory.free_bytes() // _SHARE)
+        return min(KEPT_BYTES, memory_limits.most_bytes() // _SHARE, memory_limits.free_bytes() // _SHARE)
 
     def admit(self, size: int) -> bool:
         """Reserve the bytes of a form and return True, or return False if they exceed the budget."""

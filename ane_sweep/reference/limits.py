@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 import torch
 
+from ane_sweep import memory_limits
 from ane_sweep.errors import PackageError, UnsupportedOp
 from ane_sweep.mil import element_types, graph
 from ane_sweep.mil.proto import MIL_pb2
-from ane_sweep.reference import memory
 from ane_sweep.reference.site import TORCH_DTYPES
 
 MOST_DIMENSIONS = 16
-most_bytes = memory.most_bytes
+most_bytes = memory_limits.most_bytes
 
 
 def check_sizes(block: MIL_pb2.Block, where: str) -> None:

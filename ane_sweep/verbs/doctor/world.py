@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from ane_sweep import folders
+from ane_sweep import folders, memory_limits
 from ane_sweep.bridge import protocol
 from ane_sweep.machine import apple, host, tools, usb
 
@@ -90,9 +90,8 @@ class World:
             return shutil.disk_usage(folder).free
 
     def memory(self) -> tuple[int, int]:
-        """Return (installed, available) memory in bytes."""
-        seen = psutil.virtual_memory()
-        return seen.total, seen.available
+        """Return (all, free) memory in bytes, of this host or the container that it is."""
+        return memory_limits.host_bytes(), min(psutil.virtual_memory().available, memory_limits.free_bytes())
 
     def cached_models(self) -> int:
         """Return the number of models in the Hugging Face cache."""
