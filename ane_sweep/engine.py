@@ -9,7 +9,7 @@ from typing import Protocol
 
 from rich.console import Console
 
-from ane_sweep import installed, tracking
+from ane_sweep import installed, memory_limits, tracking
 from ane_sweep.bridge import disk, record
 from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.record import Record, Status
@@ -130,8 +130,8 @@ def perform(
                 audience.tell(f"going on with {run.stamp}: its cells are done, its report and log were interrupted")
             return run, records, not run.published
         installed.need_worker("a sweep")
-        budget, total = memory.budget_and_total(settings.memory_gib)
-        audience.tell(overview.describe(plan, store.has, files.free_bytes(out), (budget, total)))
+        most = memory.memory_budget(settings.memory_gib), memory_limits.host_bytes()
+        audience.tell(overview.describe(plan, store.has, files.free_bytes(out), most))
         if run.lock is not None and (run.folder / "tasks").exists():
             audience.tell(f"going on with {run.stamp}, which was interrupted")
         records = (execute or run_and_record)(plan, run, settings, store, audience)

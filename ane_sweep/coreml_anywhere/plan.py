@@ -102,10 +102,8 @@ def read_structure(spec: Model_pb2.Model) -> object:
         for one in proto.operations:
             inputs = {name: argument(value) for name, value in graph.in_order(one.inputs)}
             key = OperationKey(function, one.outputs[0].name if one.outputs else "")
-            nested, proxy = (
-                [block(function, inner) for inner in one.blocks],
-                _MLModelStructureProgramOperationProxy(key),
-            )
+            nested = [block(function, inner) for inner in one.blocks]
+            proxy = _MLModelStructureProgramOperationProxy(key)
             operations.append(cp.MLModelStructureProgramOperation(inputs, one.type, named(one.outputs), nested, proxy))
         return cp.MLModelStructureProgramBlock(named(proto.inputs), operations, list(proto.outputs))
 

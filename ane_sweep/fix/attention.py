@@ -58,12 +58,9 @@ class AttentionPattern:
     inner: tuple[Node, ...] = ()
     key_scale: np.ndarray | None = None
 
-    def lift(self, shape: Shape, rank: int) -> Shape:
-        """Return the shape with four axes (batch, heads, ...) of a value that goes with scores of `rank` axes."""
-        return _lift(shape, rank, self.batch, self.heads)
 
-
-def _lift(shape: Shape, rank: int, batch: int, heads: int) -> Shape:
+def lift(shape: Shape, rank: int, batch: int, heads: int) -> Shape:
+    """Return the shape with four axes (batch, heads, ...) of a value that goes with scores of `rank` axes."""
     if rank == 3 and len(shape) == 3 and shape[0] == batch * heads:
         return (batch, heads, *shape[1:])
     return (1,) * (4 - len(shape)) + shape
@@ -234,7 +231,7 @@ def _find_heads(graph: Graph, name: str, is_turned: bool, batch: int, heads: int
     while (step := _step_back(graph, name)) is not None:
         name, is_turned = step[0], is_turned != step[1]
     shape = graph.shape(name)
-    whole = _lift(shape, len(shape), batch, heads)
+    whole = lift(shape, len(shape), batch, heads)
     if len(whole) != 4 or whole[0] != batch or heads % whole[1]:
         return None
     length, width = whole[:1:-1] if is_turned else whole[2:]

@@ -8,13 +8,11 @@ import numpy as np
 from ane_sweep.errors import PackageError
 from ane_sweep.fix.interface import Change, Run, Values
 from ane_sweep.fix.proof import Proof, compare_db, largest_difference
-from ane_sweep.fix.whole import MOST_WHOLE_BYTES
+from ane_sweep.fix.whole import MOST_WHOLE_BYTES, draw_function_inputs
 from ane_sweep.mil import graph as mil
-from ane_sweep.mil.element_types import NUMPY
 from ane_sweep.mil.package import Package
 from ane_sweep.mil.proto import MIL_pb2
 from ane_sweep.mil.weights import program_blob_values
-from ane_sweep.placement import programs
 from ane_sweep.reference.regions import run_ops
 
 _SEED = 33
@@ -37,7 +35,7 @@ def prove_change(before: Package, change: Change) -> Proof:
 
 
 def _compare(before: Package, after: Package, run: Run) -> Proof:
-    given = _draw(before, run)
+    given = draw_function_inputs(before, run.before, np.random.default_rng(_SEED), run.shapes)
     values = {**given, **_run_part(before, run, run.head, given)}
     exact, half = (_run(before, run.before, given, mode) for mode in ("fp32", "fp16"))
     new = run.to_new(values)
@@ -71,17 +69,6 @@ def _run_part(package: Package, run: Run, ops: Sequence[MIL_pb2.Operation], give
     types = {name: program.types[name] for name in given if name in program.types}
     values = {name: given[name] for name in types}
     return run_ops(package, program.opset, [*own, *ops], made, types, values, "fp32")
-
-
-def _draw(package: Package, run: Run) -> dict[str, np.ndarray]:
-    """Return random inputs and states of the old function: normal numbers, 0 or 1 for whole ones."""
-    known, _ = programs.inputs_at(package, run.before, dict(run.shapes))
-    generator, made = np.random.default_rng(_SEED), {}
-    for name, tensor in known.items():
-        dtype, shape = NUMPY[tensor.dtype], tuple(size or 1 for size in tensor.shape)
-        numbers = generator.standard_normal(shape) if dtype.kind == "f" else generator.integers(0, 2, shape)
-        made[name] = np.asarray(numbers).astype(dtype)
-    return made
 
 
 def _run(package: Package, name: str, given: Values, mode: str) -> dict[str, np.ndarray]:

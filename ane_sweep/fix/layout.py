@@ -255,11 +255,7 @@ def _plan_slice(graph: Graph, node: Node, view: AxisView) -> Move | None:
     """Plan a slice of one axis with stride 1."""
     begin, shape, made = numbers(graph, node, "begin"), view.shape, graph.shape(node.outputs[0])
     stride, squeezed = numbers(graph, node, "stride"), numbers(graph, node, "squeeze_mask")
-    cut = (
-        [axis for axis in range(len(shape)) if shape[axis] != made[axis : axis + 1][0]]
-        if len(made) == len(shape)
-        else []
-    )
+    cut = [axis for axis in range(len(shape)) if len(made) == len(shape) and shape[axis] != made[axis]]
     if begin is None or len(cut) != 1 or set(stride or ()) - {1} or any(squeezed or ()):
         return None
     open_ends = numbers(graph, node, "begin_mask") or [0] * len(shape)

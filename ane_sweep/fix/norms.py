@@ -43,9 +43,8 @@ def find_norm(graph: Graph, root: Node) -> Norm | None:
     if scaled is None:
         return None
     centre = _centre(graph, graph.maker(value))
-    before = (
-        [node for node in (graph.maker(centre.read("y")), centre) if node is not None] if centre is not None else []
-    )
+    makers = (graph.maker(centre.read("y")), centre) if centre is not None else ()
+    before = [node for node in makers if node is not None]
     x = str(centre.read("x")) if centre is not None else value
     weighted = graph.only_user(scaled.outputs[0])
     gamma = other_input(weighted, scaled.outputs[0]) if weighted is not None and weighted.type == "mul" else None

@@ -125,7 +125,9 @@ class AxisView:
             ("reshape", self.shape),
         ]
         found = [steps for steps in (early, late, whole) if steps is not None]
-        best = min(found, key=lambda steps: (_widest(steps) > 4, len(steps)))
+        best = min(
+            found, key=lambda steps: (max(len(given) for kind, given in steps if kind == "transpose") > 4, len(steps))
+        )
         return best if max(len(given) for _, given in best) <= MOST_AXES else None
 
     def _transpose_first(self) -> list[Step] | None:
@@ -172,11 +174,6 @@ def _join(one: AxisView, other: AxisView) -> AxisView | None:
         return None
     (atoms, order), (_, back) = first, second
     return _merge(one.source, atoms, [order[place] for place in _invert(back)], other.shape)
-
-
-def _widest(steps: list[Step]) -> int:
-    """Return the number of axes of the transpose among these steps."""
-    return max(len(given) for kind, given in steps if kind == "transpose")
 
 
 def _invert(places: Sequence[int]) -> list[int]:

@@ -90,10 +90,12 @@ def prove_whole(
     return _find_problem([*made, *(compute() for _ in range(draws - 1))], is_exact, mends_nan, lost + chance)
 
 
-def draw_function_inputs(package: Package, function: str, generator: np.random.Generator) -> dict[str, np.ndarray]:
-    """Return random inputs of a function at its default shape: normal numbers, 0 or 1 for whole numbers and booleans."""
+def draw_function_inputs(
+    package: Package, function: str, generator: np.random.Generator, shapes: Mapping[str, tuple[int, ...]] | None = None
+) -> dict[str, np.ndarray]:
+    """Return random inputs of a function, by default of its default shape: normal numbers, 0 or 1 for whole numbers and booleans."""
     values = {}
-    for name, tensor in programs.inputs_at(package, function, {})[0].items():
+    for name, tensor in programs.inputs_at(package, function, dict(shapes or {}))[0].items():
         dtype, shape = NUMPY[tensor.dtype], tuple(size or 1 for size in tensor.shape)
         drawn = generator.standard_normal(shape) if dtype.kind == "f" else generator.integers(0, 2, shape)
         values[name] = np.asarray(drawn).astype(dtype)

@@ -5,7 +5,7 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -152,12 +152,6 @@ def report_activity(dask_scheduler: Any) -> dict[str, object]:
     return {"running": running, "waiting": waiting, "silent_s": silent_s}
 
 
-def describe_members(members: Iterable[Member], refused: Sequence[str] = ()) -> str:
-    """Return workers as `m4-a (m4), m1-a (m1)`, and the reasons why others may not take part."""
-    names = ", ".join(f"{one.name} ({one.chip})" for one in members) or "none"
-    return "; ".join([f"workers: {names}", *refused])
-
-
 def find_place(wanted: str | None, members: Sequence[Member]) -> Place | None:
     """Return the place that measures a cell with that `machine`: the largest group of equivalent fitting workers, or None."""
     named = [one for one in members if one.name == wanted]
@@ -205,7 +199,8 @@ def find_places(settings: RunSettings, wanted: Collection[str | None], *, wait: 
         while True:
             members, refused = list_members(client)
             found = {machine: find_place(machine, members) for machine in wanted}
-            there = describe_members(members, refused)
+            names = ", ".join(f"{one.name} ({one.chip})" for one in members) or "none"
+            there = "; ".join([f"workers: {names}", *refused])
             lacking = ", ".join(sorted(f"machine={machine or 'any'}" for machine, one in found.items() if one is None))
             if not lacking or time.monotonic() >= until:
                 break

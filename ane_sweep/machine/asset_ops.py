@@ -65,22 +65,16 @@ def ask(module: str, *words: object) -> str:
     about = ", ".join(str(word) for word in words if isinstance(word, Path))
     if missing := coreai.find_missing():
         raise PackageError(f"{about}: reading Core AI's assets {missing}")
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        module,
-        *(str(w.absolute()) if isinstance(w, Path) else str(w) for w in words),
-    ]
+    given = [str(word.absolute()) if isinstance(word, Path) else str(word) for word in words]
+    command = [sys.executable, "-P", "-m", module, *given]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     except subprocess.TimeoutExpired:
         raise PackageError(f"{about}: coreai-core did not read it within {LIMIT_S} s") from None
     if done.returncode != 0:
         lines = done.stderr.splitlines()
-        said = next((line for line in lines if "error" in line.lower()), "".join(lines[-1:])).removeprefix("error: ")[
-            :300
-        ]
+        said = next((line for line in lines if "error" in line.lower()), "".join(lines[-1:]))
+        said = said.removeprefix("error: ")[:300]
         if said.startswith("Core AI's runtime"):  # it was read
             raise PackageError(f"{about}: {said}")
         why = said if done.returncode > 0 else f"signal {-done.returncode} ended it; {said}".removesuffix("; ")
@@ -102,7 +96,7 @@ def _list_ops(path: Path) -> Iterator[AssetOp]:
             takes, gives = list(op.operands), list(op.results)
             yield AssetOp(
                 name, function, [str(value.type) for value in takes], [str(value.type) for value in gives],
-                [_name_maker(value) for value in takes],
+                [shorten(getattr(getattr(value, "owner", None), "name", "")) for value in takes],
                 sorted({shorten(use.owner.name) for value in gives for use in value.uses}),
             )  # fmt: skip
         inner = [child for region in op.regions for block in region.blocks for child in block.operations]
@@ -112,11 +106,6 @@ def _list_ops(path: Path) -> Iterator[AssetOp]:
 def shorten(name: str) -> str:
     """Return an op's name without its dialect: coreai.decomposable.add -> add."""
     return name.removeprefix("coreai.").removeprefix("decomposable.")
-
-
-def _name_maker(value: object) -> str:
-    owner = getattr(value, "owner", None)
-    return shorten(getattr(owner, "name", ""))
 
 
 if __name__ == "__main__":

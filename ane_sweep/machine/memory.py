@@ -58,8 +58,3 @@ def change(before: Memory, after: Memory) -> dict[str, int]:
 def memory_budget(gib: float | None) -> int:
     """Return the bytes that all slots may use together: the given GiB, or 85 % of this host's memory (or its container's)."""
     return int(gib * 2**30) if gib is not None else int(memory_limits.host_bytes() * 0.85)
-
-
-def budget_and_total(gib: float | None) -> tuple[int, int]:
-    """Return the bytes that all slots may use together, and the memory of this host or container."""
-    return memory_budget(gib), memory_limits.host_bytes()

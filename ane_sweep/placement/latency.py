@@ -114,18 +114,13 @@ def cpu_share(chunks: Sequence[Work]) -> float:
 def estimate(chunks: Sequence[Work], chip: Chip, is_flexible: bool = False, terms: Terms | None = None) -> Estimate:
     """Return the latency estimate with its band. Raises TypeError if `missing` gives a reason against it."""
     found = of_chip(chip, terms)
-    unit = main_unit(chunks)
+    unit = next((unit for unit in ("gpu", "ane") if any(getattr(work, unit).ops for work in chunks)), "cpu")
     planned = unit == "cpu" and not _prices_cpu(found)
     ms = total_ms(chunks, chip, found)
     band = (fitted() if terms is None else terms)["bands"][unit]
     wider = GUESSED if is_flexible or planned else 1.0
     anchor, handed = _anchor(chunks, chip, found, unit), hand_over_ms(chunks, found)
     return Estimate(ms, ms * band["low"] / wider, ms * band["high"] * wider, anchor, "low", handed)
-
-
-def main_unit(chunks: Sequence[Work]) -> str:
-    used = (unit for unit in ("gpu", "ane") if any(getattr(work, unit).ops for work in chunks))
-    return next(used, "cpu")
 
 
 def total_ms(chunks: Sequence[Work], chip: Chip, terms: Terms) -> float:

@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from ane_sweep import memory_limits
 from ane_sweep.bridge.plan import Plan, expected_seconds
 from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import CHEAP_S, Task
 from ane_sweep.machine import apple
-from ane_sweep.machine.memory import budget_and_total
+from ane_sweep.machine.memory import memory_budget
 from ane_sweep.planner.matrix import Request
 from ane_sweep.planner.settle import plan_for
 from ane_sweep.store import files
@@ -20,7 +21,7 @@ def make_plan_view(request: Request, out: Path) -> tuple[Plan, str, dict[str, ob
     """Return the plan of a request, its text and its JSON values; run nothing."""
     with open_store(out) as store:
         plan = plan_for(request, store, out, to_show=True)
-        most = budget_and_total(request.settings.memory_gib)
+        most = memory_budget(request.settings.memory_gib), memory_limits.host_bytes()
         return plan, describe(plan, store.has, files.free_bytes(out), most), to_dict(plan, store.has)
 
 

@@ -30,10 +30,8 @@ def linear(site: Site) -> Step:
         names = [site.name(name) for name in ("x", "weight", "bias") if site.has(name)]
         return Step(compute_wide(F.linear, site.dtype), names)
     if not weight.dtype.is_floating_point:  # integers are summed exactly
-        exact, offset = (
-            weight.form("exact", lambda dense, _: dense.double(), torch.float64),
-            None if bias is None else bias.double(),
-        )
+        exact = weight.form("exact", lambda dense, _: dense.double(), torch.float64)
+        offset = None if bias is None else bias.double()
         return Step(lambda x: F.linear(x.double(), exact(), offset).to(site.dtype), [site.name("x")])
     return Step(_linear(weight, bias, site.dtype), [site.name("x")])
 

@@ -9,8 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from ane_sweep.bridge.plan import Outcome
-from ane_sweep.bridge.record import StageStatus
 from ane_sweep.bridge.task import Task
 from ane_sweep.runner.slots import order_in_rounds
 
@@ -150,8 +148,3 @@ class RetryPolicy:
             return None
         last = "" if lost.on else f", last{f' on {began_on}' if began_on else ''}: {lost.reason}"
         return f"lost {made} times{last}"
-
-
-def fail(reason: str) -> Outcome:
-    """Return the failed outcome of a task that is not retried."""
-    return Outcome(StageStatus.FAILED, reason)

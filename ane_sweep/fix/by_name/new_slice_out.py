@@ -1,5 +1,7 @@
 """Return the new slice of a cache instead of the whole cache with the slice appended."""
 
+from functools import partial
+
 import numpy as np
 
 from ane_sweep.fix.build import Builder
@@ -32,22 +34,14 @@ def change(package: Package, sizes: str) -> Change:
         found = _find_caches(graph)
         replace_outputs(package, name, graph, {out: _add_slice(graph, out, new) for out, (_, new, _) in found.items()})
         names |= dict.fromkeys(f"{out} -> {out}_new" for out in found)
-        runs.append(Run(name, name, to_old=_Append(found)))
+        runs.append(Run(name, name, to_old=partial(_append, found)))
     return Change(package, ", ".join(names), runs)
 
 
-class _Append:
-    """The host's part: every cache with its new values appended."""
-
-    def __init__(self, found: dict[str, Cache]):
-        self.found = found
-
-    def __call__(self, given: Values, made: Values) -> Values:
-        whole = {
-            out: np.concatenate([given[cache], made[f"{out}_new"]], axis)
-            for out, (cache, _, axis) in self.found.items()
-        }
-        return {**made, **whole}
+def _append(found: dict[str, Cache], given: Values, made: Values) -> Values:
+    """Return the outputs with the host's part: every cache with its new values appended."""
+    whole = {out: np.concatenate([given[cache], made[f"{out}_new"]], axis) for out, (cache, _, axis) in found.items()}
+    return {**made, **whole}
 
 
 def _find_caches(graph: Graph) -> dict[str, Cache]:

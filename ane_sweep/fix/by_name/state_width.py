@@ -25,10 +25,7 @@ _MULTIPLE = 32
 
 
 def find(package: Package) -> list[str]:
-    found = dict[str, None]()
-    for graph in open_functions(package).values():
-        found.update(dict.fromkeys(_find_states(graph)))
-    return list(found)
+    return list({state: None for graph in open_functions(package).values() for state in _find_states(graph)})
 
 
 def change(package: Package, sizes: str) -> Change:

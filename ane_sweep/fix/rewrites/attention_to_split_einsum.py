@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ane_sweep.fix.attention import AttentionPattern, Heads, Operand, ScoreStep, Shape, find_attention
+from ane_sweep.fix.attention import AttentionPattern, Heads, Operand, ScoreStep, Shape, find_attention, lift
 from ane_sweep.fix.build import Builder, Given
 from ane_sweep.fix.graph import Graph
 from ane_sweep.fix.patterns import check_again, slice_axis
@@ -114,7 +114,7 @@ def _place_operand(
     """Return an operand of the scores as (B, keys, 1, queries): one for all heads, or one for each."""
     if not isinstance(operand, str):
         return [operand]
-    batch, heads, queries, keys = found.lift(graph.shape(operand), step.rank)
+    batch, heads, queries, keys = lift(graph.shape(operand), step.rank, found.batch, found.heads)
     value, maker = graph.value(operand), graph.maker(operand)
     if isinstance(value, np.ndarray) and maker is not None:
         array = value.reshape(batch, heads, queries, keys).transpose(0, 3, 1, 2)

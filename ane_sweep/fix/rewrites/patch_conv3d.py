@@ -37,11 +37,8 @@ def apply(graph: Graph, site: Site) -> None:
         sizes, kind, made = [batch, channels * frames * high * wide], "linear", [batch, outputs]
         kernel = build.view(weight, [outputs, sizes[1]])
     else:
-        sizes, kind, made = (
-            [batch, channels * frames, height, width],
-            "conv",
-            [batch, outputs, height // high, width // wide],
-        )
+        sizes, kind = [batch, channels * frames, height, width], "conv"
+        made = [batch, outputs, height // high, width // wide]
         kernel = build.view(weight, [outputs, channels * frames, high, wide])
     given = {"x": build.op("reshape", {"x": x, "shape": sizes}, sizes), "weight": kernel}
     strides = {"strides": [high, wide]} if kind == "conv" else {}

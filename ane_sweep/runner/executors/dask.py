@@ -35,7 +35,7 @@ from ane_sweep.runner.children import stop_on_signals
 from ane_sweep.runner.dask_connection import Calls, SchedulerConnection, SchedulerSession
 from ane_sweep.runner.gate import TimingGate
 from ane_sweep.runner.placement_rules import PlacementRules, describe_resources, program_of, required_resources
-from ane_sweep.runner.ready_queue import Attempt, LostAttempt, ReadyQueue, RetryPolicy, fail
+from ane_sweep.runner.ready_queue import Attempt, LostAttempt, ReadyQueue, RetryPolicy
 from ane_sweep.runner.result_collector import ResultCollector
 from ane_sweep.runner.task_runner import Display, TaskRunner
 from ane_sweep.store.cache import Store
@@ -116,7 +116,7 @@ class DaskExecutor:
 
     def _submit(self, task: Task) -> None:
         if self.connection.dead is not None:
-            return self._finish(task, fail(self.connection.dead))
+            return self._finish(task, Outcome(StageStatus.FAILED, self.connection.dead))
         name, resources = self.retries.name_attempt(task), self.rules.choose_resources(task, self.connection.workers)
         self.attempts[task.key] = Attempt(task, resources, name)
         if resources is None:
@@ -169,7 +169,7 @@ class DaskExecutor:
                 reason = f"no other worker fits {task.label}"
             reason = reason and f"{refusals}; {reason}"
         if reason is not None:
-            return self._finish(task, fail(reason))
+            return self._finish(task, Outcome(StageStatus.FAILED, reason))
         if machine is not None:
             self.display.say(f"{task.label} was lost on {machine} ({lost.reason}): it runs again")
         if lost.on is not None and self._move_program(task, f"{lost.on} cannot"):
@@ -250,7 +250,8 @@ class DaskExecutor:
         if fits_now:
             self._submit(task)
         else:
-            self._finish(task, fail(f"no worker fits {self._describe_need(attempt)}"))
+            reason = f"no worker fits {self._describe_need(attempt)}"
+            self._finish(task, Outcome(StageStatus.FAILED, reason))
 
     def _describe_need(self, attempt: Attempt) -> str:
         needed = attempt.resources or required_resources(attempt.task, attempt.task.place)

@@ -136,11 +136,8 @@ def _clip(node: NodeProto, before: NodeProto, held: dict[str, TensorProto], mode
         raise StageError(
             f"node {node.name} (DequantizeLinear): an activation with several or computed scales has no conversion"
         )
-    kind = (
-        numpy_helper.to_array(held[node.input[2]]).dtype
-        if len(node.input) > 2 and node.input[2]
-        else np.dtype(np.uint8)
-    )
+    has_zero = len(node.input) > 2 and node.input[2] != ""
+    kind = numpy_helper.to_array(held[node.input[2]]).dtype if has_zero else np.dtype(np.uint8)
     ends = []
     for number, end in enumerate((np.iinfo(kind).min, np.iinfo(kind).max)):
         ends.append(f"{node.output[0]}_end_{number}")

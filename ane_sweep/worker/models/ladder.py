@@ -72,10 +72,11 @@ def ports(model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
     return Ports(tuple(inputs), tuple(Port(f"{side}_output", hidden, "float32") for side in reversed(_SIDES)))
 
 
-class LadderNet(nn.Module):
-    """The order of operations, which both variants share.
+class OriginalLadder(nn.Module):
+    """The variant with hidden states (B, S, C) and all heads in one product.
 
-    They differ in `linear`, `heads`, the norms, and the layout of hidden states (`inside`, `outside`).
+    The other one has the same order of operations, and its own `linear`, `heads`, norms, and layout of hidden states
+    (`inside`, `outside`).
     """
 
     blocks: LadderWeights
@@ -104,20 +105,6 @@ class LadderNet(nn.Module):
             y = self.feed(layer, y)
         return self.outside(self.blocks.norm(y)), self.outside(x)
 
-    def inside(self, x: Tensor) -> Tensor:
-        """Convert an input (B, C, 1, S) to the variant's layout."""
-        raise NotImplementedError
-
-    def outside(self, x: Tensor) -> Tensor:
-        """Convert a hidden state back to (B, C, 1, S)."""
-        raise NotImplementedError
-
-    def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def heads(self, query: Tensor, key: Tensor, value: Tensor, masks: tuple[Tensor, ...]) -> Tensor:
-        raise NotImplementedError
-
     def attend(
         self, part: AttentionWeights, x: Tensor, source: Tensor, here: Tensor, there: Tensor, *masks: Tensor
     ) -> Tensor:
@@ -128,14 +115,12 @@ class LadderNet(nn.Module):
     def feed(self, layer: LayerWeights, x: Tensor) -> Tensor:
         return layer.norm(self.linear(layer.down, torch.relu(self.linear(layer.up, x))) + x)
 
-
-class OriginalLadder(LadderNet):
-    """The variant with hidden states (B, S, C) and all heads in one product."""
-
     def inside(self, x: Tensor) -> Tensor:
+        """Convert an input (B, C, 1, S) to the variant's layout."""
         return x.squeeze(2).transpose(1, 2)
 
     def outside(self, x: Tensor) -> Tensor:
+        """Convert a hidden state back to (B, C, 1, S)."""
         return x.transpose(1, 2).unsqueeze(2)
 
     def linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
@@ -150,7 +135,7 @@ class OriginalLadder(LadderNet):
         return (scores.softmax(dim=3) @ v).transpose(1, 2).reshape(rows, length, width)
 
 
-class SplitEinsumLadder(LadderNet):
+class SplitEinsumLadder(OriginalLadder):
     """The variant with hidden states (B, C, 1, S), head by head."""
 
     def __init__(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN):

@@ -13,10 +13,9 @@ identical ones shared memory; more-ane-transformers notes, 30 March to 1 April 2
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from ane_sweep.bridge.figures import Metric
 from ane_sweep.errors import StageError
 from ane_sweep.mil import chunker, cuts, graph, package, pipeline, writer
 from ane_sweep.mil.line import line_up
-from ane_sweep.mil.weights import blob_values
+from ane_sweep.mil.weights import program_blob_values
 from ane_sweep.stats.samples import quantile
 from ane_sweep.worker.params import CopiesParams, Params
 from ane_sweep.worker.programs.mlprogram import size as packages
@@ -169,7 +168,7 @@ def _vary_package(package_path: Path, number: int) -> int:
     """Change one value in every memory page of a package's floating-point weights and return the number of changes."""
     changed = 0
     for part in pipeline.read_programs(package_path):
-        values = [value.blobFileValue for op in _iterate_operations(part.spec) for value in blob_values(op)]
+        values = [value.blobFileValue for value in program_blob_values(part.spec.mlProgram)]
         for file_name in {value.fileName for value in values}:
             blobs = part.blobs(file_name)
             records = [blobs.record(offset) for offset in sorted({v.offset for v in values if v.fileName == file_name})]
@@ -181,9 +180,3 @@ def _vary_package(package_path: Path, number: int) -> int:
                     changed += len(page)
             weights.flush()
     return changed
-
-
-def _iterate_operations(spec: Any) -> Iterator[Any]:
-    for function in spec.mlProgram.functions.values():
-        for block in function.block_specializations.values():
-            yield from block.operations

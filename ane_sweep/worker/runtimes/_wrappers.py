@@ -105,11 +105,9 @@ class Decoding(Runtime):
 
     def timed(self, inputs: Arrays) -> tuple[Call, Call]:
         """Return two repeatable calls: decode the window's last token, and prefill the window."""
-        last, whole = (
-            self._decode.prepare(slice_step(inputs, _find_tokens(inputs).shape[1] - 1)),
-            self._decode.prepare(inputs),
-        )
-        self._prompt(inputs, _find_tokens(inputs).shape[1])
+        length = _find_tokens(inputs).shape[1]
+        last, whole = self._decode.prepare(slice_step(inputs, length - 1)), self._decode.prepare(inputs)
+        self._prompt(inputs, length)
         return (lambda: self._decode.predict(last)), (lambda: self._prefill.predict(whole))
 
     @property

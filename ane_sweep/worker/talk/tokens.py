@@ -20,10 +20,8 @@ def load_tokenizer(params: dict[str, Any], inputs: dict[str, Path]) -> tuple[Pre
     if params["tokenizer"] is not None:
         made, label = _read_tokenizer(Path(params["tokenizer"])), params["tokenizer"]
     elif params["weights"]["kind"] == "random":
-        made, label = (
-            make_byte_tokenizer(vocabulary),
-            "bytes (random weights have no tokenizer: their text means nothing)",
-        )
+        made = make_byte_tokenizer(vocabulary)
+        label = "bytes (random weights have no tokenizer: their text means nothing)"
     else:
         made, label = _read_tokenizer(inputs["checkpoint"]), "the checkpoint's"
     made.no_truncation()

@@ -188,13 +188,10 @@ def _write_part(
         return mb.identity(x=x)
     if value.dtype != x.dtype:
         value = mb.cast(x=value, dtype=types.builtin_to_string(x.dtype))
-    if tuple(value.shape) != shape:
-        known = value.val is not None
-        value = (
-            mb.const(val=np.broadcast_to(value.val, shape).copy())
-            if known
-            else _utils.pymil_broadcast_to(value, shape, f"{node.name}_value")
-        )
+    if tuple(value.shape) != shape and value.val is not None:
+        value = mb.const(val=np.broadcast_to(value.val, shape).copy())
+    elif tuple(value.shape) != shape:
+        value = _utils.pymil_broadcast_to(value, shape, f"{node.name}_value")
     return ops._translate_torch_tensor_assign(x, value, begin, end, stride, *masks)
 
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from ane_sweep.bridge import conversion
 from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.hwx import comparison, copies, files
-from ane_sweep.hwx.program import CompiledProgram
 from ane_sweep.mil import analytics, identity, package
 from ane_sweep.placement import chips, judge, predict
 from ane_sweep.placement.compiled import compare_with_tasks
@@ -182,19 +181,14 @@ def describe_compiled(
     if not decoded:
         return content
     prediction = _predict(program, summary)
+    predicted = {} if prediction is None else compare_with_tasks(prediction, decoded)
     return content | {
         "tasks": comparison.count_ops_per_task(0, decoded)["tasks"],
         "targets": sorted({item.generation.name for item in decoded}),
         "planned": comparison.count_ops_per_task(summary.ops.ane, decoded),
-        "predicted": None if prediction is None else _compare(prediction, decoded),
+        # `ane-sweep hwx FILE --program PACKAGE` shows the rows of single tasks
+        "predicted": {name: value for name, value in predicted.items() if name != "rows"} or None,
     }
-
-
-def _compare(prediction: predict.Prediction, programs: Sequence[CompiledProgram]) -> dict[str, object]:
-    """Compare our prediction with the compiled programs, without the rows of single tasks, which `ane-sweep hwx FILE
-    --program PACKAGE` shows.
-    """
-    return {name: value for name, value in compare_with_tasks(prediction, programs).items() if name != "rows"}
 
 
 def _predict(program: Path, summary: Placement) -> predict.Prediction | None:
