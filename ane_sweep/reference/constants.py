@@ -5,8 +5,8 @@
     Step(lambda x: multiply(x, get()), [site.name("x")])
 
 A form that the budget has room for is made while the program is compiled, and stays. Any other is made anew by each call of
-`get`, in memory that forms of later ops use again. A program runs from its first op to its last, so that keeping the first
-forms that fit is as good as any other choice.
+`get` (within `BUDGET.share_forms()` by the first call alone), in memory that forms of later ops use again. A program runs from
+its first op to its last, so that keeping the first forms that fit is as good as any other choice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import math
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 
 import numpy as np
@@ -38,11 +39,11 @@ class Budget:
 
     def __init__(self, limit: int | None = None):
         self.kept = 0
-        self._given, self._lock = (
-            limit,
-            threading.RLock(),
-        )  # reentrant: the garbage collector may end a form in any line
+        # reentrant: the garbage collector may end a form in any line
+        self._given, self._lock = limit, threading.RLock()
         self._scratch: list[np.ndarray] = []
+        self.is_spent = False  # True: a form had no room
+        self.shared: dict[Form, Tensor] | None = None
         self._touched: weakref.WeakSet[Constant] = weakref.WeakSet()
 
     @cached_property
@@ -56,6 +57,7 @@ class Budget:
         """Reserve the bytes of a form and return True, or return False if they exceed the budget."""
         with self._lock:
             if self.kept + size > self.limit:
+                self.is_spent = True
                 return False
             self.kept += size
             return True
@@ -63,6 +65,15 @@ class Budget:
     def give_back(self, size: int) -> None:
         with self._lock:
             self.kept -= size
+
+    @contextmanager
+    def share_forms(self) -> Iterator[None]:
+        """Make each form that is not kept once within this context, as for one op on several inputs. One thread may do so."""
+        self.shared = {}
+        try:
+            yield
+        finally:
+            self.shared = None
 
     def note_touched(self, constant: Constant) -> None:
         """Note that a mapped constant is read in place; if those exceed the budget, give back the pages of the others."""
@@ -200,8 +211,14 @@ class Form:
         self.value = self._make(_allocate) if self.room.is_given else None
 
     def __call__(self) -> Tensor:
-        value = self.value
-        return self._make(self.room.budget.borrow) if value is None else value
+        if self.value is not None:
+            return self.value
+        shared = self.room.budget.shared
+        if shared is None:
+            return self._make(self.room.budget.borrow)
+        if self not in shared:
+            shared[self] = self._make(self.room.budget.borrow)
+        return shared[self]
 
     def _make(self, empty: Empty) -> Tensor:
         return self.constant.convert(lambda tensor: self.maker(tensor, empty))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,12 +105,13 @@ class Model:
 
     def predict(self, inputs: Mapping[str, object], state: ModelState | None = None) -> dict[str, Any]:
         """Return outputs by name. Raises errors.PackageError for a wrong name, shape or kind of input."""
-        made = self.plan.run(self.prepare_inputs(inputs, state))
-        return self.to_outputs(made)
+        return self.to_outputs(self.plan.run(self.prepare_inputs(inputs, state)))
 
-    def tensors(self, values: Mapping[str, object]) -> dict[str, object]:
-        """Run on torch tensors of the declared types and return torch tensors by name; a chain of programs is run this way."""
-        return self.plan.run(values)
+    def tensors(self, inputs: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
+        """Run on the torch tensors of several inputs, of the declared types, and return torch tensors by name for each; a chain of
+        programs is run this way.
+        """
+        return self.plan.run_each(inputs)
 
     def trace(self, inputs: Mapping[str, object], watch: Watch, state: ModelState | None = None) -> dict[str, Any]:
         """Predict, and call `watch(op, {output: array})` after every op."""

@@ -174,7 +174,8 @@ def test_every_value_is_contiguous_and_aligned(mil, tmp_path):
     (model,) = ReferenceRuntime([mil.write(tmp_path / "m.mlpackage", {"x": X}, body)]).models
     import torch
 
-    for value in model.tensors({"x": model.tensor_in("x", torch.from_numpy(X.copy()))}).values():
+    (made,) = model.tensors([{"x": model.tensor_in("x", torch.from_numpy(X.copy()))}])
+    for value in made.values():
         assert value.is_contiguous() and value.data_ptr() % 64 == 0
 
 

@@ -1,6 +1,6 @@
 """The interfaces for stages: of a loaded runtime, and of its module."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -47,6 +47,12 @@ class Runtime(Protocol):
     def predict(self, inputs: Arrays) -> Arrays:
         """Return outputs by name for inputs by name. Raises errors.PackageError for inputs that do not fit."""
         ...
+
+    def predict_each(self, feeds: Iterable[Arrays]) -> Iterator[Arrays]:
+        """Yield outputs for each of the inputs, which are sequences of their own."""
+        for feed in feeds:
+            self.reset()
+            yield self.predict(self.prepare(feed))
 
     def op_times(self, inputs: Arrays) -> list[tuple[str, str, int, float]]:
         """Return (name, type, number of its chunk, seconds) of each op of one further prediction; empty if unknown."""

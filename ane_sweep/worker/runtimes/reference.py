@@ -6,7 +6,8 @@ this runtime on this CPU and says nothing about Apple hardware.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.mil import chain, package
 from ane_sweep.mil.graph import Op
 from ane_sweep.reference import features
+from ane_sweep.reference.model import ModelState
 from ane_sweep.worker.params import Params
 from ane_sweep.worker.runtimes._runtime import Arrays, Runtime
 
@@ -23,6 +25,10 @@ RUNTIME = Traits(
     honours=("chunks", "precision", "target", "numerics", "effects"), auto=2, streams=True,
     warm=("torch", "ane_sweep.worker.runtimes.reference"),
 )  # fmt: skip
+
+SIDE_BY_SIDE = (
+    4  # inputs that run op by op, each of which holds its activations: constants are prepared once for all of them
+)
 
 
 def available() -> str | None:
@@ -67,9 +73,8 @@ class ReferenceRuntime(Runtime):
                 for name, item in chain.find_outputs(specs, where, function).items()
             }
         self.inputs = list(self._inputs if len(paths) > 1 else self.models[0].inputs)
-        chunks = sum(
-            len(getattr(model, "models", [model])) for model in self.models
-        )  # a pipeline is as many as it holds
+        # a pipeline is as many as it holds
+        chunks = sum(len(getattr(model, "models", [model])) for model in self.models)
         self.parts = chunks
         self.realised: dict[str, object] = {**self.models[0].realised, "chunks": chunks}
         said = [model.realised["numerics"] for model in self.models]
@@ -77,30 +82,58 @@ class ReferenceRuntime(Runtime):
 
     def reset(self) -> None:
         """Set the states to zeros."""
-        self.states = [model.new_state() if model.states else None for model in self.models]
+        self.states = self._new_states()
 
     def predict(self, inputs: Arrays) -> Arrays:
         """Return outputs by name, of the declared types. Inputs are cast if no information is lost.
 
         Raises errors.PackageError for a wrong name, shape or kind of input.
         """
-        states = self.states or [model.new_state() if model.states else None for model in self.models]
+        states = self.states or self._new_states()
         if len(self.models) == 1:
             (model,) = self.models
             if self.parts > 1:
                 model.marks = self.marks
             outputs: Arrays = model.predict(inputs, states[0])
             return outputs
+        return self._run_chain([inputs], [states])[0]
+
+    def predict_each(self, feeds: Iterable[Arrays]) -> Iterator[Arrays]:
+        """Yield outputs for each of the inputs, which are sequences of their own; some of them run side by side, op by op."""
+        waiting = iter(feeds)
+        while some := list(islice(waiting, SIDE_BY_SIDE)):
+            states = [self._new_states() for _ in some]
+            if len(self.models) > 1:
+                yield from self._run_chain(some, states)
+            elif self.parts > 1 or not hasattr(self.models[0], "tensors"):  # a pipeline, or a plain model
+                yield from (self.models[0].predict(feed, None) for feed in some)
+            else:
+                (model,) = self.models
+                ready = [model.prepare_inputs(feed, state) for feed, (state,) in zip(some, states)]
+                yield from (model.to_outputs(made) for made in model.tensors(ready))
+
+    def _new_states(self) -> list[ModelState | None]:
+        return [model.new_state() if model.states else None for model in self.models]
+
+    def _run_chain(self, inputs: list[Arrays], states: list[list[ModelState | None]]) -> list[Arrays]:
+        """Run all programs in turn on several inputs, each with a state for each program."""
         marks, clock = self.marks, time.perf_counter
-        values: dict[str, Any] = dict(features.accept_inputs(inputs, self._inputs, self._where))
-        for model, state in zip(self.models, states, strict=True):
-            values.update({name: model.tensor_in(name, values[name]) for name in model.inputs})
+        tables: list[dict[str, Any]] = [dict(features.accept_inputs(one, self._inputs, self._where)) for one in inputs]
+        for number, model in enumerate(self.models):
+            for values, own in zip(tables, states, strict=True):
+                state = own[number]
+                values.update({name: model.tensor_in(name, values[name]) for name in model.inputs})
+                values.update(state.cells if state else {})
             if marks is not None:
                 marks.append(clock())
-            values.update(model.tensors({**values, **(state.cells if state else {})}))
+            for values, made in zip(tables, model.tensors(tables)):
+                values.update(made)
             if marks is not None:
                 marks.append(clock())
-        return {name: features.to_output(values[name], feature) for name, feature in self._outputs.items()}
+        return [
+            {name: features.to_output(values[name], feature) for name, feature in self._outputs.items()}
+            for values in tables
+        ]
 
     def op_times(self, inputs: Arrays) -> list[tuple[str, str, int, float]]:
         """Return the time of each op of one further prediction, with a clock reading after each; states stay unchanged."""

@@ -58,11 +58,10 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     scores = kind(answers)
     runtime = runtimes.load(params, inputs)
     place = 0
-    for index in range(len(feeds)):
-        runtime.reset()  # each input is a sequence of its own
+    for index, outputs in enumerate(runtime.predict_each(feeds)):
         scored = answers["scored"][index] if "scored" in answers else None
         shape = (1, len(scored), torchs.shape[1]) if scored is not None else torchs[index].shape
-        got = check_output(name, runtime.predict(runtime.prepare(feeds[index])), shape, index)
+        got = check_output(name, outputs, shape, index)
         if scored is None:
             scores.add(torchs[index], got, feeds.valid[index])
         else:

@@ -61,9 +61,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
         at = f"@{shape}" if shape else ""
         feeds, expected = Inputs(reference, f"inputs{at}.npz"), map_arrays(reference / f"outputs{at}.npz")
         with StackWriter(out / f"outputs{at}.npz", count=len(feeds)) as stack:
-            for index in range(len(feeds)):
-                runtime.reset()  # each input is a sequence of its own
-                got = runtime.predict(runtime.prepare(feeds[index]))
+            for index, got in enumerate(runtime.predict_each(feeds)):
                 got = {name: check(name, got, array[index].shape, index) for name, array in expected.items()}
                 stack.put(index, got)
                 for name, array in expected.items():
