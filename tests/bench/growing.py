@@ -163,14 +163,17 @@ def deep(option: dict[str, Any], count: int) -> dict[str, Any]:
 
 
 def compare(case: Case) -> Found:
+    return both_ways(params(case), {}, case.always, again=case.count == max(SMALL))
+
+
+def params(case: Case) -> dict[str, Any]:
     option = options()[case.model]
-    params = {
+    return {
         "model": {"family": option["family"], "task": option["task"], "arch": deep(option, case.count)},
         "seq_len": SEQ_LEN, "variant": case.variant, "weights": {"kind": "random", "seed": 0}, "target": TARGET,
         "compute": case.more.get("compute", "fp16"),
         "options": {name: value for name, value in case.more.items() if name in vars(building.PLAIN)},
     }  # fmt: skip
-    return both_ways(params, {}, case.always, again=case.count == max(SMALL))
 
 
 def both_ways(params: dict[str, Any], inputs: dict[str, Path], always: bool, again: bool = False) -> Found:
@@ -193,10 +196,10 @@ def both_ways(params: dict[str, Any], inputs: dict[str, Path], always: bool, aga
         finally:
             os.environ.pop(grow.VARIABLE)
             os.environ |= {grow.VARIABLE: before} if before is not None else {}
-        equal = all(_same(Path(folder, "all"), other) for other in Path(folder).iterdir())
+        equal = all(same(Path(folder, "all"), other) for other in Path(folder).iterdir())
     return Found(equal, "grown_blocks" in facts, facts.get("not_grown", ""), (cpu[0], cpu[1]))
 
 
-def _same(one: Path, other: Path) -> bool:
+def same(one: Path, other: Path) -> bool:
     files = [sorted(str(path.relative_to(side)) for path in side.rglob("*") if path.is_file()) for side in (one, other)]
     return files[0] == files[1] and not any(filecmp.cmpfiles(one, other, files[0], shallow=False)[1:])

@@ -51,7 +51,7 @@ def convert_both_ways(number: int, folder: Path, monkeypatch) -> str:
             return "kept"
         monkeypatch.setenv(grow.VARIABLE, "0")
         convert.run(params, inputs, whole)
-        return "grown" if growing._same(few, whole) else "wrong"
+        return "grown" if growing.same(few, whole) else "wrong"
     except StageError:
         return "refused"  # whole, too, if it was not grown
     finally:

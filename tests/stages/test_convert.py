@@ -10,6 +10,7 @@ import pytest
 
 from ane_sweep.bridge import building
 from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.mil.package import read
 from ane_sweep.planner import options
 from ane_sweep.stats.psnr import psnr_db
 from ane_sweep.worker.models import _build
@@ -234,6 +235,33 @@ def test_values_beyond_fp16_stay_in_fp32(tmp_path):
         )
     kinds = {op.op_type: op.outputs[0].dtype.__name__ for op in model._mil_program.functions["main"].operations}
     assert kinds["mul"] == "fp32" and kinds["add"] == "fp16"
+
+
+def test_an_empty_tensor_is_converted_as_by_coremltools(tmp_path):
+    """As diffusers has it, 1 GiB for each attention over 4,096 positions, which `beta=0` leaves out; and one that is read."""
+    import coremltools as ct
+    import torch
+
+    class Scores(torch.nn.Module):
+        def forward(self, q):
+            scores = torch.baddbmm(torch.empty(4, 16, 16), q, q.transpose(1, 2), beta=0, alpha=0.25)
+            return torch.cat([scores, torch.empty(4, 16, 16, dtype=torch.int32).to(scores.dtype)])
+
+    traced = torch.jit.trace(Scores(), torch.zeros(4, 16, 8), check_trace=False)
+
+    def convert(name):
+        package = tmp_path / name
+        ct.convert(traced, inputs=[ct.TensorType("q", (4, 16, 8))], skip_model_load=True, package_dir=str(package))
+        (weights,) = package.rglob("weight.bin")
+        functions = read(package).spec.mlProgram.functions["main"].block_specializations
+        return weights.read_bytes(), [
+            (op.type, len(op.inputs)) for block in functions.values() for op in block.operations
+        ]
+
+    plain = convert("plain.mlpackage")
+    with shortcuts.take_shortcuts():
+        assert convert("ours.mlpackage") == plain
+    assert ("matmul", 4) in plain[1]
 
 
 def test_a_conversion_that_failed_in_this_process_changes_no_name(tmp_path):

@@ -1,7 +1,7 @@
 """A recipe as passes of coremltools.optimize, over one load of the program: prune, then palettize and quantize."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -25,15 +25,14 @@ from ane_sweep.worker.patches import replace_attributes
 from ane_sweep.worker.programs.mlprogram.size import count_float_numbers, list_ops
 from ane_sweep.worker.pymil import PymilProgram
 
-Keep = Callable[[np.ndarray], np.ndarray]
 PRUNED, TABLE = "_sparsified", "_palettized"  # what coremltools adds to the name of a constant that it compresses
 
 
 class Compression(AbstractGraphPass):
     """A pass that applies a complete recipe. It sets `resolved`, `palettes` and `numbers`."""
 
-    def __init__(self, recipe: recipes.Recipe, bits: dict[str, int] | None = None, keep: Keep = lambda array: array):
-        self.recipe, self.bits, self.keep = recipe, bits, keep
+    def __init__(self, recipe: recipes.Recipe, bits: dict[str, int] | None, scratch: streaming.Scratch):
+        self.recipe, self.bits, self.scratch = recipe, bits, scratch
         self.palettes = Palettes()
         self.resolved = Resolved({}, {}, {}, [])
         self.numbers = 0
@@ -41,13 +40,13 @@ class Compression(AbstractGraphPass):
     def apply(self, prog: PymilProgram) -> None:
         weights = settings.list_weights(prog)
         self.numbers = count_float_numbers(prog)
-        self.resolved = settings.resolve(weights, self.recipe, self.bits)
+        self.resolved = settings.resolve(weights, self.recipe, self.bits, self.scratch.give_back)
         known = self.resolved.settings
         chosen = [(weight, known[weight.name]) for weight in weights if weight.name in known]
         sparse = {w.name: _make_pruning_config(s) for w, s in chosen if s.get("sparsity") is not None}
         _run_pass(Prune, sparse, prog, joint=False)
         tables = sorted(((w, s) for w, s in chosen if s["kind"] == "palettized"), key=lambda one: one[0].name in sparse)
-        scaled = _divide_by_scales([w for w, s in chosen if s.get("per_channel_scale")], prog, self.keep)
+        scaled = _divide_by_scales([w for w, s in chosen if s.get("per_channel_scale")], prog, self.scratch)
         self.palettes.prepare(self._groups(tables, scaled, prog), max((w.value.size for w, _ in tables), default=0))
         for kind, make, through in (
             ("palettized", self._make_palettizing_config, official.palettize_weights),
@@ -107,7 +106,7 @@ def _index_ops(prog: PymilProgram) -> dict[str, Any]:
     return {op.name: op for op in list_ops(prog)}
 
 
-def _divide_by_scales(weights: list[Weight], prog: PymilProgram, keep: Keep) -> dict[str, np.ndarray]:
+def _divide_by_scales(weights: list[Weight], prog: PymilProgram, scratch: streaming.Scratch) -> dict[str, np.ndarray]:
     """Divide each weight by the largest magnitude of its output channel; return the scales by name.
 
     coremltools' own enable_per_channel_scale scales input channels instead (its documentation says output), which with
@@ -118,7 +117,7 @@ def _divide_by_scales(weights: list[Weight], prog: PymilProgram, keep: Keep) -> 
         axes = tuple(axis for axis in range(weight.value.ndim) if axis != weight.outputs)
         scales = np.maximum(weight.value.max(axes, keepdims=True), -weight.value.min(axes, keepdims=True))
         scales[scales == 0] = 1
-        ops[weight.name].outputs[0]._sym_val.val = keep(np.divide(weight.value, scales))
+        ops[weight.name].outputs[0]._sym_val.val = scratch.keep(np.divide(weight.value, scales))
         found[weight.name] = scales
     return found
 
@@ -168,7 +167,7 @@ def _run_pass(kind: Any, configs: dict[str, object], prog: PymilProgram, *, join
 def apply(model: MLModel, recipe: recipes.Recipe, bits: dict[str, int] | None = None) -> tuple[MLModel, Compression]:
     """Return the compressed model and the applied pass. Raises ValueError if coremltools refuses the target as too old."""
     with streaming.stream_weights() as scratch:
-        compression = Compression(recipe, bits, scratch.keep)
+        compression = Compression(recipe, bits, scratch)
         return _apply_graph_pass(model, compression, skip_model_load=True), compression
 
 

@@ -23,6 +23,7 @@ from ane_sweep.worker.grow import (
 )
 from ane_sweep.worker.grow.repeats import Repeat
 from ane_sweep.worker.models import _lazy
+from ane_sweep.worker.models._mapped import TensorFiles
 
 Convert = Callable[[Path], Converted]
 
@@ -59,21 +60,22 @@ def grow(
     return facts
 
 
-def materialise_tensors(module: nn.Module) -> AbstractContextManager[None]:
-    """Return a context in which every lazy tensor of the module is replaced by one with numbers."""
-    return repeats.swap_tensors(module, lambda name, tensor: _lazy.materialise(tensor))
+def materialise_tensors(module: nn.Module, folder: Path | None = None) -> AbstractContextManager[None]:
+    """Return a context in which every lazy tensor of the module is replaced by one with numbers, many in files of a `folder`."""
+    files = TensorFiles(folder)
+    return repeats.swap_tensors(module, lambda name, tensor: files.keep(_lazy.materialise(tensor)))
 
 
 def _convert_few(
     module: nn.Module, differing: proof.Differing, longer: Repeat | None, convert: Convert, package: Path
 ) -> program.Shallow:
     """Convert the module with few blocks, or with more blocks in the list `longer` and changed numbers (see proof.py)."""
-    lists = differing.lists
+    lists, files = differing.lists, TensorFiles(package.parent)
 
     def change(name: str, tensor: Tensor) -> Tensor:
-        return differing.change(repeats.name_in_whole(name, lists, longer), tensor)
+        return files.keep(differing.change(repeats.name_in_whole(name, lists, longer), tensor))
 
-    filled = materialise_tensors(module) if longer is None else repeats.swap_tensors(module, change)
+    filled = materialise_tensors(module, package.parent) if longer is None else repeats.swap_tensors(module, change)
     with (
         repeats.shorten_lists(module, lists, longer), filled, recipes.collect_recipes() as observed, frontend.remember_tensors(module),
         recipes.patch_numpy(),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ane_sweep.worker.models._mapped import release_pages
 from ane_sweep.worker.patches import replace_attributes
 
 _READING = ("item", "tolist", "__float__", "__int__", "__bool__", "__index__")
@@ -127,7 +128,9 @@ def narrow_to_half(value: np.ndarray) -> np.ndarray:
 def _cast_to_half(value: np.ndarray) -> np.ndarray:
     """Cast to fp16, large arrays with torch: the same bits as numpy's in a seventh of the time."""
     if value.size >= _LARGE and value.flags.writeable and min(value.strides) > 0:
-        return torch.from_numpy(value.view(np.ndarray)).half().numpy()
+        half: np.ndarray = torch.from_numpy(value.view(np.ndarray)).half().numpy()
+        release_pages(value.ctypes.data)  # the fp32 numbers are hardly read again
+        return half
     with np.errstate(over="ignore"):
         return value.astype(np.float16)
 

@@ -107,7 +107,7 @@ class Converter(Protocol):
         """Write a program of one function, or of several by name. Return facts: ops, parameter_bytes, numbers.
 
         `numbers` counts the floating-point numbers in its weights; a kind may add facts such as grown_blocks. The
-        module's weights may be lazy: `grow.materialise_tensors(module)` reads them.
+        module's weights may be lazy: `growing.materialise_tensors(module)` reads them.
         """
         ...
 

@@ -24,7 +24,7 @@ from ane_sweep.worker.programs import ConversionJob, Facts
 def convert(jobs: Mapping[str, ConversionJob], target: Path) -> Facts:
     """Write an asset. Raises StageError with the words of torch.export or coreai-torch."""
     (job,) = jobs.values()
-    with growing.materialise_tensors(job.module), _explain_failures():
+    with growing.materialise_tensors(job.module, target.parent), _explain_failures():
         exported = _export(job)
         ops = _write(exported, job.ports, target)
     weights = [*exported.state_dict.values(), *exported.constants.values()]

@@ -23,9 +23,8 @@ from ane_sweep.machine.asset_ops import shorten
 from ane_sweep.worker.programs.coreai import place
 from ane_sweep.worker.programs.coreai.run import CoreAIRuntime
 
-_PRINTED_BYTES = (
-    1 << 30
-)  # larger assets pair ops without their weights' values, as each value would be printed into memory
+# larger assets pair ops without their weights' values, as each value would be printed into memory
+_PRINTED_BYTES = 1 << 30
 
 
 def _predict(a: Path, b: Path, folder: Path) -> dict[str, np.ndarray]:

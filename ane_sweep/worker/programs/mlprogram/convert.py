@@ -21,6 +21,7 @@ from ane_sweep.worker import grow, memory
 from ane_sweep.worker.grow import growing
 from ane_sweep.worker.models import _build
 from ane_sweep.worker.models._cache import select_present
+from ane_sweep.worker.models._mapped import release_pages
 from ane_sweep.worker.models._ports import Port, Ports
 from ane_sweep.worker.programs import ConversionJob, Facts
 from ane_sweep.worker.programs.mlprogram import hints, size, torch_ops
@@ -82,7 +83,7 @@ def _convert(job: ConversionJob, package: Path) -> Facts:
     except Exception as error:  # coremltools' own and torch's, of a few blocks: all of them together say it in full
         why = f"{type(error).__name__}: {' '.join(native_errors.text_of(error).split())[:200]}"
     print(f"all blocks are converted: {why}")
-    with growing.materialise_tensors(module):
+    with growing.materialise_tensors(module, package.parent):
         return plain(package).facts | {"not_grown": why}
 
 
@@ -109,6 +110,7 @@ def _trace(module: torch.nn.Module, ports: Ports, options: building.Options) -> 
         trace: Callable[..., torch.jit.ScriptModule] = torch.jit.trace  # which carries no types
         traced = trace(module, examples, check_trace=False)
     memory.release_freed_memory()  # of the one run
+    release_pages()
     if path := getattr(module, "names_values_by", ""):
         _name_values(traced, path)
     return traced

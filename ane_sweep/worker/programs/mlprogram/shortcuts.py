@@ -11,6 +11,12 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 
 import numpy as np
+import torch
+from coremltools.converters.mil import Builder as mb
+from coremltools.converters.mil.frontend.torch import ops
+from coremltools.converters.mil.frontend.torch.converter import TranscriptionContext
+from coremltools.converters.mil.frontend.torch.internal_graph import InternalTorchIRNode
+from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY as registry
 from coremltools.converters.mil.mil import Operation, Var
 
 from ane_sweep.worker.grow import recipes
@@ -18,6 +24,7 @@ from ane_sweep.worker.patches import find_changes, replace_attributes
 
 Check = Callable[[object, Var, Var], None]
 FP16_MAX = 65504.0
+_FLOAT = 6  # torch's number of fp32
 
 _MIL = "coremltools.converters.mil.mil"
 
@@ -25,7 +32,26 @@ _MIL = "coremltools.converters.mil.mil"
 def take_shortcuts() -> AbstractContextManager[None]:
     """Return a context with every entry of PATCHES applied. Not thread-safe: a process converts one program at a time."""
     _count_names_anew()
-    return replace_attributes(find_changes(PATCHES))
+    table = registry.name_to_func_mapping
+    empty = {name: _make_empty(table[name]) for name in ("empty", "empty.memory_format") if name in table}
+    return replace_attributes([*find_changes(PATCHES), (registry, "name_to_func_mapping", {**table, **empty})])
+
+
+def _make_empty(
+    original: Callable[[object, InternalTorchIRNode], None],
+) -> Callable[[object, InternalTorchIRNode], None]:
+    """Return a conversion of torch.empty whose zeros take no memory: diffusers makes one of 1 GiB for each attention, and reads none."""
+
+    def convert_empty(context: TranscriptionContext, node: InternalTorchIRNode) -> None:
+        size, *more = ops._get_inputs(context, node, min_expected=1)
+        if isinstance(size, list) or not size.can_be_folded_to_const():
+            original(context, node)
+            return
+        number = more[0].val if more and more[0] is not None else _FLOAT
+        zero = torch.zeros((), dtype=ops.dtype_to_32bit(ops.NUM_TO_TORCH_DTYPE[number])).numpy()
+        context.add(mb.const(val=np.broadcast_to(zero, tuple(size.val)), name=node.name))
+
+    return convert_empty
 
 
 def _count_names_anew() -> None:
@@ -41,9 +67,8 @@ def _count_names_anew() -> None:
 
 def fits_fp16(values: np.ndarray) -> bool:
     """Return True if every number lies within fp16's range; False for NaN and infinities, which need the slow check."""
-    values = np.asarray(values).view(
-        np.ndarray
-    )  # the plain numbers: this look must not count as reading a traced constant
+    # the plain numbers: this look must not count as reading a traced constant
+    values = np.asarray(values).view(np.ndarray)
     return values.size == 0 or bool(values.max() <= FP16_MAX and values.min() >= -FP16_MAX)
 
 
