@@ -2,6 +2,7 @@
 
 import math
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from ane_sweep.errors import PackageError
@@ -210,7 +211,7 @@ class RewriteAttempt:
 
     def apply(self) -> Failures:
         """Apply the rewrites to all functions. Return the places whose proof failed, with the problem."""
-        if not any(self._list_sites(graph, self.name) for graph in self.work.graphs.values()):
+        if not any(site for graph in self.work.graphs.values() for site in self._find_sites(graph, self.name)):
             return {}
         self.package = output.copy_package(self.work.package)
         failed: Failures = {}
@@ -223,14 +224,13 @@ class RewriteAttempt:
             graph.program.block.CopyFrom(graph.write_block())
         return failed
 
-    def _list_sites(self, graph: Graph, name: str) -> list[rewrite.Site]:
-        found = rewrite.find_sites(name, graph)
-        return [site for site in found if (name, site.name) not in self.work.excluded]
+    def _find_sites(self, graph: Graph, name: str) -> Iterator[rewrite.Site]:
+        return (site for site in rewrite.find_sites(name, graph) if (name, site.name) not in self.work.excluded)
 
     def _apply_to(self, graph: Graph, name: str, failed: Failures) -> bool:
         """Apply one rewrite to the places where it matches now; return True if it changed one."""
         module, changed = rewrite.load(name), len(self.changes)
-        for site in self._list_sites(graph, name):
+        for site in list(self._find_sites(graph, name)):
             place = site.name
             if not site.is_alive or len(self.changes) >= self.most:
                 continue

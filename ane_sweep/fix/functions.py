@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from ane_sweep.fix.graph import Graph, has_effect
+from ane_sweep.fix.graph import Graph
+from ane_sweep.fix.messages import has_effect
 from ane_sweep.mil import chain
 from ane_sweep.mil import graph as mil
 from ane_sweep.mil.element_types import FEATURES
@@ -78,6 +79,7 @@ def name_output(graph: Graph, made: str, name: str) -> str:
     maker = graph.maker(made)
     assert maker is not None
     maker.proto.outputs[0].name = name
+    maker.forget()
     graph.types[name] = graph.types[made]
     return name
 

@@ -15,35 +15,41 @@ from pathlib import Path
 import numpy as np
 
 from ane_sweep.errors import PackageError
+from ane_sweep.fix import messages
 from ane_sweep.fix.views import AxisView
 from ane_sweep.mil import graph as mil
 from ane_sweep.mil.element_types import TensorType, string_value, tensor_type
 from ane_sweep.mil.proto import MIL_pb2
 
-_EFFECTS = {"write_state", "print", "coreml_update_state"}  # ops that run for what they do, not for what they make
-
 
 class Node:
-    """One op of a graph, in a linked list of all ops. `proto` is its message."""
+    """One op of a graph, in a linked list of all ops. `proto` is its message; code that renames a value in it calls `forget`."""
 
-    __slots__ = ("back", "is_alive", "next", "proto")
+    __slots__ = ("_given", "_names", "_outputs", "back", "is_alive", "next", "proto", "type")
 
     def __init__(self, proto: MIL_pb2.Operation):
-        self.proto, self.is_alive = proto, True
+        self.proto, self.type, self.is_alive = proto, proto.type, True
         self.back = self.next = self
+        self.forget()
 
-    @property
-    def type(self) -> str:
-        return self.proto.type
+    def forget(self) -> None:
+        """Read the names in the message again when they are needed."""
+        self._given: dict[str, list[str]] | None = None
+        self._names: set[str] | None = None
+        self._outputs: list[str] | None = None
 
     @property
     def outputs(self) -> list[str]:
-        return [value.name for value in self.proto.outputs]
+        if self._outputs is None:
+            self._outputs = [value.name for value in self.proto.outputs]
+        return self._outputs
 
     def reads(self, parameter: str) -> list[str]:
         """Return the names of the values given for a parameter."""
-        given = self.proto.inputs
-        return [one.name for one in given[parameter].arguments if one.name] if parameter in given else []
+        if self._given is None:
+            given = self.proto.inputs.items()
+            self._given = {key: [one.name for one in value.arguments if one.name] for key, value in given}
+        return self._given.get(parameter, [])
 
     def read(self, parameter: str) -> str | None:
         """Return the name of the one value given for a parameter, or None."""
@@ -52,21 +58,13 @@ class Node:
 
     def bindings(self) -> Iterator[MIL_pb2.Argument.Binding]:
         """Yield every named argument of the op, and those of nested blocks that may be outside values."""
-        yield from _bindings(self.proto)
+        yield from messages.list_bindings(self.proto)
 
     def names(self) -> set[str]:
         """Return the names of all outside values that the op needs."""
-        if self.proto.blocks:
-            return mil.view_op(0, self.proto).reads
-        return {one.name for one in self.bindings()}
-
-
-def _bindings(proto: MIL_pb2.Operation) -> Iterator[MIL_pb2.Argument.Binding]:
-    for argument in proto.inputs.values():
-        yield from (binding for binding in argument.arguments if binding.name)
-    for block in proto.blocks:
-        for inner in block.operations:
-            yield from _bindings(inner)
+        if self._names is None:
+            self._names = messages.names_read(self.proto)
+        return self._names
 
 
 class Journal:
@@ -90,7 +88,7 @@ class Graph:
         self._maker: dict[str, Node] = {}
         self._users: dict[str, dict[Node, None]] = {}
         self._by_type: dict[str, dict[Node, None]] = {}
-        self._names = {*self.types, *_nested_names(program.block)}
+        self._names = {*self.types, *messages.nested_names(program.block)}
         self._kinds: dict[str, tuple[MIL_pb2.ValueType, TensorType | None]] = {}  # what each type says, once read
         self.views: dict[Node, AxisView | None] = {}  # of layout.read_view: an op's values may be renamed, not reshaped
         for proto in program.block.operations:
@@ -284,6 +282,7 @@ class Graph:
             if value.name == old:
                 value.name = new
                 self.types[new] = value.type
+        node.forget()
         self._maker[new] = self._maker.pop(old)
 
     def rename_reads(self, old: str, new: str, nodes: Iterable[Node]) -> None:
@@ -293,7 +292,8 @@ class Graph:
                 if binding.name == old:
                     binding.name = new
             for block in node.proto.blocks:
-                _rename_outputs(block, old, new)
+                messages.rename_outputs(block, old, new)
+            node.forget()
             self._users[old].pop(node, None)
             self._users.setdefault(new, {})[node] = None
 
@@ -305,7 +305,7 @@ class Graph:
             outputs = node.outputs
             if (
                 not node.is_alive
-                or has_effect(node.proto)
+                or messages.has_effect(node.proto)
                 or any(self._users.get(one) or one in self.outputs for one in outputs)
             ):
                 continue
@@ -321,30 +321,7 @@ class Graph:
                     left.append(maker)
 
 
-def has_effect(proto: MIL_pb2.Operation) -> bool:
-    """Return True for an op that must stay although nothing reads its outputs."""
-    return proto.type in _EFFECTS or any(has_effect(inner) for block in proto.blocks for inner in block.operations)
-
-
 def _require_size(size: int | None, name: str) -> int:
     if size is None:
         raise ValueError(f"`{name}` has a size that is not known")
     return size
-
-
-def _nested_names(block: MIL_pb2.Block) -> Iterator[str]:
-    for proto in block.operations:
-        for inner in proto.blocks:
-            yield from (value.name for value in inner.inputs)
-            yield from (value.name for made in inner.operations for value in made.outputs)
-            yield from _nested_names(inner)
-
-
-def _rename_outputs(block: MIL_pb2.Block, old: str, new: str) -> None:
-    """Rename a value where nested blocks return it."""
-    names = [new if name == old else name for name in block.outputs]
-    del block.outputs[:]
-    block.outputs.extend(names)
-    for proto in block.operations:
-        for inner in proto.blocks:
-            _rename_outputs(inner, old, new)

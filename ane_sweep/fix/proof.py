@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ane_sweep.errors import PackageError
-from ane_sweep.fix.graph import Graph, has_effect
+from ane_sweep.fix.graph import Graph
+from ane_sweep.fix.messages import copy_op, has_effect, names_read, rename_reads
 from ane_sweep.mil.element_types import NUMPY, tensor_type
-from ane_sweep.mil.graph import view_op
 from ane_sweep.mil.proto import MIL_pb2
 from ane_sweep.mil.weights import blob_values
 from ane_sweep.placement import programs
@@ -66,6 +66,10 @@ class Proof:
     problem: str | None = None
 
 
+class _BrokenOps(Exception):
+    """Raised if the ops of a region run, and those that replace them do not."""
+
+
 def collect_region(graph: Graph) -> Region:
     """Return the region of the changes in the graph's journal."""
     journal = graph.journal
@@ -76,12 +80,12 @@ def collect_region(graph: Graph) -> Region:
     read = {name for node in removed for name in node.names()}
     same = dict.fromkeys(maker for _, new in pairs if new not in read and (maker := graph.maker(new)) is not None)
     added += [node for node in same if node not in added and not graph.is_constant(node.outputs[0])]
-    before, after = [_copy(node.proto) for node in removed], [_copy(node.proto) for node in added]
+    before, after = [copy_op(node.proto) for node in removed], [copy_op(node.proto) for node in added]
     spares = {
         new: old for old, new in pairs if any(old in node.outputs for node in removed) and graph.maker(new) in added
     }
     for proto in before:
-        _rename(proto, spares)
+        rename_reads(proto, spares)
     before += _views(graph, before, [])
     after += _views(graph, after, [new for _, new in pairs])
     made = {value.name for proto in (*before, *after) for value in proto.outputs}
@@ -90,7 +94,7 @@ def collect_region(graph: Graph) -> Region:
         protos += _constants(graph, protos, made)
         own = {value.name for proto in protos for value in proto.outputs}
         for proto in protos:
-            reads.update({name: graph.types[name] for name in sorted(view_op(0, proto).reads - own)})
+            reads.update({name: graph.types[name] for name in sorted(names_read(proto) - own)})
     reads.update({new: graph.types[new] for _, new in pairs if new not in made and not graph.is_constant(new)})
     return Region(reads, _sort(before), _sort(after), pairs)
 
@@ -101,12 +105,12 @@ def _views(graph: Graph, protos: Sequence[MIL_pb2.Operation], names: Sequence[st
     """
     own = {value.name for proto in protos for value in proto.outputs}
     found: dict[str, MIL_pb2.Operation] = {}
-    left = [*names, *(name for proto in protos for name in sorted(view_op(0, proto).reads))]
+    left = [*names, *(name for proto in protos for name in sorted(names_read(proto)))]
     while left:
         name = left.pop()
         maker = graph.maker(name)
         if maker is not None and maker.type in _VIEWS and name not in found and name not in own:
-            found[name] = _copy(maker.proto)
+            found[name] = copy_op(maker.proto)
             left += sorted(maker.names())
     return list(found.values())
 
@@ -114,7 +118,7 @@ def _views(graph: Graph, protos: Sequence[MIL_pb2.Operation], names: Sequence[st
 def _constants(graph: Graph, protos: Sequence[MIL_pb2.Operation], made: set[str]) -> list[MIL_pb2.Operation]:
     """Return the constants outside the region that these ops read, and those that compressed weights are made of."""
     found: dict[str, MIL_pb2.Operation] = {}
-    left = [name for proto in protos for name in view_op(0, proto).reads]
+    left = [name for proto in protos for name in names_read(proto)]
     while left:
         name = left.pop()
         maker = graph.maker(name)
@@ -124,30 +128,15 @@ def _constants(graph: Graph, protos: Sequence[MIL_pb2.Operation], made: set[str]
     return list(found.values())
 
 
-def _copy(proto: MIL_pb2.Operation) -> MIL_pb2.Operation:
-    made = MIL_pb2.Operation()
-    made.CopyFrom(proto)
-    return made
-
-
-def _rename(proto: MIL_pb2.Operation, names: Mapping[str, str]) -> None:
-    for argument in proto.inputs.values():
-        for binding in argument.arguments:
-            if binding.name in names:
-                binding.name = names[binding.name]
-
-
 def _sort(protos: list[MIL_pb2.Operation]) -> list[MIL_pb2.Operation]:
     """Return ops in an order in which each stands after those that it reads."""
     maker = {value.name: index for index, proto in enumerate(protos) for value in proto.outputs}
+    reads = [[maker[name] for name in sorted(names_read(proto)) if name in maker] for proto in protos]
     done: dict[int, None] = {}
     stack = list(reversed(range(len(protos))))
     while stack:
-        index = stack[-1]
-        needed = [
-            maker[name] for name in sorted(view_op(0, protos[index]).reads) if name in maker and maker[name] not in done
-        ]
-        if index in done or not needed:
+        needed = [index for index in reads[stack[-1]] if index not in done]
+        if stack[-1] in done or not needed:
             done[stack.pop()] = None
         else:
             stack += needed
@@ -213,7 +202,11 @@ def prove_region(
             made = run_ops(package, opset, ops, names, region.inputs, values, mode)
             return [made[name] for name in names]
 
-        return {mode: (run(region.before, before, mode), run(region.after, after, mode)) for mode in modes}
+        old = {mode: run(region.before, before, mode) for mode in modes}
+        try:
+            return {mode: (old[mode], run(region.after, after, mode)) for mode in modes}
+        except PackageError as error:
+            raise _BrokenOps(str(error)) from error
 
     def measure(draws: int, chance: float) -> Proof:
         generator, found = np.random.default_rng(SEED), Proof(0.0, math.inf, math.inf, math.inf, math.inf)
@@ -225,7 +218,11 @@ def prove_region(
             found = _judge(found, exact, other, results)
         return _conclude(found, bound, is_accuracy, min(found.fp16_before - lost - chance, ENOUGH_DB))
 
-    found = measure(1, 0.0)
+    try:
+        found = measure(1, 0.0)
+    except _BrokenOps as error:
+        worst = -math.inf
+        return Proof(math.inf, worst, worst, worst, worst, f"the new ops cannot be run: {error}")
     if weight_bytes > _FREED_BYTES:
         gc.collect()  # what has run holds itself, and its weights, in circles; the driver pauses the collection
     shapes = [graph.shape(name) for name in after if graph.static(name) and graph.dtype(name) in _FLOATS]

@@ -95,7 +95,14 @@ REWRITES = Declared(_PACKAGE, "REWRITE", ProgramRewrite, lambda rewrite: rewrite
 
 
 def load(name: str) -> RewriteModule:
-    """Import the module of a rewrite."""
+    """Import the module of a rewrite. Raises ConfigError if its declaration or module is incomplete."""
+    one = REWRITES[name]
+    unknown = [other for other in one.then if other not in REWRITES]
+    if unknown or one.bound < 0 or not one.source or (one.lost_db > 1 and not one.lost_why):
+        raise ConfigError(
+            f"rewrite {name}: `then` names rewrites ({', '.join(unknown) or 'right'}), `bound` is 0 or more, `source` is given, and "
+            "`lost_why` where `lost_db` is more than 1"
+        )
     module: RewriteModule = import_module(f"{_PACKAGE}.{name}")
     return module
 
@@ -110,13 +117,13 @@ def choose(only: tuple[str, ...] = ()) -> list[str]:
     return [name for name in REWRITES if not only or name in only]
 
 
-def find_sites(name: str, graph: Graph) -> list[Site]:
-    """Return the places of a function where a rewrite matches."""
+def find_sites(name: str, graph: Graph) -> Iterator[Site]:
+    """Yield the places of a function where a rewrite matches; the graph must not change meanwhile."""
     opset = int("".join(filter(str.isdigit, graph.program.opset)) or 5)
-    return list(load(name).match(graph)) if opset >= REWRITES[name].least_opset else []
+    return iter(load(name).match(graph)) if opset >= REWRITES[name].least_opset else iter(())
 
 
 def find_matches(package: Package) -> list[str]:
     """Return the names of the rewrites that match somewhere in a package. Nothing is changed, proven or predicted."""
     graphs = [Graph(mil.view_program(package, name), Path()) for name in sorted(package.spec.mlProgram.functions)]
-    return [name for name in REWRITES if any(find_sites(name, one) for one in graphs)]
+    return [name for name in REWRITES if any(site for one in graphs for site in find_sites(name, one))]

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from ane_sweep import reference
 from ane_sweep.errors import ConfigError
-from ane_sweep.fix.graph import Graph, has_effect
+from ane_sweep.fix.graph import Graph
+from ane_sweep.fix.messages import has_effect
 from ane_sweep.hazards.rule import Scene
 from ane_sweep.mil.effects import LIMIT
 from ane_sweep.reference import trace

@@ -135,7 +135,6 @@ def test_globs_choose_among_the_choices_of_an_axis():
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_rewritten_net_is_scored_as_the_original_and_its_record_and_report_name_the_rewrites(tmp_path):
     (tmp_path / "net.py").write_text(NET)
     sweep(

@@ -15,7 +15,7 @@ pytest.importorskip("coremltools")
 from coremltools.converters.mil import Builder as mb
 
 from ane_sweep.__main__ import main
-from ane_sweep.errors import PackageError
+from ane_sweep.errors import ConfigError, PackageError
 from ane_sweep.fix import driver, rewrite
 from ane_sweep.fix.build import Builder
 from ane_sweep.fix.rewrite import REWRITES, ProgramRewrite, Site
@@ -87,6 +87,36 @@ def test_a_rewrite_that_computes_something_else_is_refused_place_by_place(model,
         and "fp32 differs" in trial.reason
     )
     assert report.written is None and report.after == report.before
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "problem"),
+    [
+        ("abs", {"operand": "x"}, "the new ops cannot be run"),
+        ("abss", {"x": "x"}, "the new ops cannot be run"),
+        ("maximum", {"x": "x", "y": np.float32(0)}, "reads fp16 and fp32 values at once"),
+    ],
+)
+def test_new_ops_that_core_ml_would_refuse_are_refused_place_by_place(
+    model, wrong, monkeypatch, tmp_path, kind, inputs, problem
+):
+    def apply(graph, site):
+        given = {key: site.node.read("x") if value == "x" else value for key, value in inputs.items()}
+        made = Builder(graph, site.node).op(kind, given, graph.shape(site.node.read("x")), "fp16")
+        graph.replace(site.node.outputs[0], made)
+
+    monkeypatch.setattr(Wrong, "apply", staticmethod(apply))
+    report = driver.fix(model, tmp_path / "better.mlpackage", only=("wrong",))
+    (trial,) = report.trials
+    assert trial.status == "refused" and problem in trial.reason
+    assert report.written is None
+
+
+def test_an_incomplete_declaration_is_an_error(monkeypatch):
+    for change in ({"then": ("nothing",)}, {"bound": -1.0}, {"lost_db": 3.0, "lost_why": ""}):
+        monkeypatch.setitem(REWRITES, "scalar_gather", replace(REWRITES["scalar_gather"], **change))
+        with pytest.raises(ConfigError, match="rewrite scalar_gather"):
+            rewrite.load("scalar_gather")
 
 
 @pytest.fixture

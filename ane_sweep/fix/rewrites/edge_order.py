@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from ane_sweep.fix.graph import Graph, Node, has_effect
+from ane_sweep.fix.graph import Graph, Node
+from ane_sweep.fix.messages import has_effect
 from ane_sweep.fix.rewrite import ProgramRewrite, Site
 
 _SORTS = {"topk", "argsort", "reduce_argmax", "reduce_argmin", "non_zero", "non_maximum_suppression"}

@@ -16,11 +16,8 @@ RULE = HazardRule(
     only_ane=True,
     level="note",
 )
-INT8_WEIGHTS, BLOCKS, INT8_ACTIVATIONS = (
-    14,
-    15,
-    16,
-)  # the first generation (H14 is A15 and M2) that reads them compressed
+# the first generation (H14 is A15 and M2) that reads them compressed
+INT8_WEIGHTS, BLOCKS, INT8_ACTIVATIONS = 14, 15, 16
 
 
 def find(scene: Scene) -> Iterator[Place]:

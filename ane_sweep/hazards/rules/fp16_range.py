@@ -23,14 +23,8 @@ _EFFECTS = {
 }
 _SENSITIVE = ("log", "rsqrt", "inverse", "real_div")
 _LARGE_SHARE = 0.5
-_TAILS = (
-    "softmax",
-    "sigmoid",
-    "exp",
-    "silu",
-    "gelu",
-    "scaled_dot_product_attention",
-)  # most of their numbers may well be 0
+# most of their numbers may well be 0
+_TAILS = ("softmax", "sigmoid", "exp", "silu", "gelu", "scaled_dot_product_attention")
 
 
 def find(scene: Scene) -> Iterator[Place]:
