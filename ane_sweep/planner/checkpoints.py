@@ -154,9 +154,8 @@ def described(config: Mapping[str, object], serves: families.Serves | None, task
     parts = {} if serves is None else serves.parts
     if task not in parts or any(one in arch for one in parts.values()):
         return arch
-    return {parts[task]: arch} | {
-        key: arch[key] for key in ("projection_dim",) if key in arch
-    }  # which lies beside the parts
+    # which lies beside the parts
+    return {parts[task]: arch} | {key: arch[key] for key in ("projection_dim",) if key in arch}
 
 
 def json_object(model: str, path: Path) -> dict[str, object]:

@@ -106,8 +106,10 @@ def _too_large(todo: list[Task], budget: int, host: int) -> list[str]:
     others = f", and {len(over) - 1} more tasks are too large as well" if len(over) > 1 else ""
     keys = f"memory_gib or limits.{largest.stage}.memory_gib"
     choices = f"a larger {keys}" if largest.memory_bytes <= host else "a host with more memory"
+    in_files = STAGES[largest.stage].holds == "few blocks"
+    some = " (weights beyond the first GiB lie in files, whose memory the system can take back)" if in_files else ""
     return [
-        f"note: {largest.label} is expected to use {size(largest.memory_bytes)} of memory; it may use "
+        f"note: {largest.label} is expected to use {size(largest.memory_bytes)} of memory{some}; it may use "
         f"{size(largest.memory_limit(budget))} ({keys}) and this host has {size(host)}{others}: what is killed for it ends "
         f"as out_of_memory. Choices: a smaller model, {choices}"
     ]

@@ -8,7 +8,7 @@ from ane_sweep.bridge.kinds import KINDS
 
 _WIDTH = ("n_embd", "hidden_size", "n_embed", "dim", "d_model")
 _INNER = ("n_inner", "intermediate_size", "hidden_dim", "d_ff", "ffn_dim", "encoder_ffn_dim")
-_HEADS = ("n_head", "num_attention_heads", "n_heads", "num_heads", "encoder_attention_heads")
+_HEADS = ("n_head", "num_attention_heads", "n_heads", "num_heads", "encoder_attention_heads", "attention_head_dim")
 _HEAD_WIDTH = ("head_dim", "d_kv")
 
 
@@ -36,9 +36,20 @@ def estimate(arch: Mapping[str, object], serves: Serves, task: str) -> int:
     rotary = any(name.startswith(("rope", "rotary", "partial_rotary")) for name in arch)
     positions = 0 if rotary or kind.pair else _size(arch, serves.longest or "") or patches(arch)
     tables = _size(arch, "vocab_size") if kind.reads else 0
-    head_table = kind.leaves == "tokens" and not arch.get("tie_word_embeddings", serves.tied)
     table_width = _size(arch, "word_embed_proj_dim") or width
-    return max(1, layers + _ends(arch, width) + positions * width + tables * table_width * (2 if head_table else 1))
+    return max(
+        1, layers + _ends(arch, width) + positions * width + tables * table_width * count_tables(arch, serves, task)
+    )
+
+
+def count_tables(arch: Mapping[str, object], serves: Serves, task: str) -> int:
+    """Return the number of tables over the vocabulary: two if the head has its own."""
+    return 1 + (KINDS[task].leaves == "tokens" and not arch.get("tie_word_embeddings", serves.tied))
+
+
+def count_heads(arch: Mapping[str, object]) -> int:
+    """Return the number of attention heads, 0 for a net without attention."""
+    return _first(arch, _HEADS)
 
 
 def own(arch: Mapping[str, object], serves: Serves, task: str) -> Mapping[str, object]:

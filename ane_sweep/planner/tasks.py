@@ -25,6 +25,7 @@ from ane_sweep.bridge.task import CHEAP_S, Task
 from ane_sweep.machine import apple, calibrated, usb
 from ane_sweep.planner import checks, chunking, converters, estimates, packages, rewriting, scoring, timing, versions
 from ane_sweep.planner.compressing import choose_recipe, describe_codes
+from ane_sweep.planner.peaks import needed_bytes
 from ane_sweep.store import files
 
 Params = dict[str, object]  # what enters a task's key
@@ -34,7 +35,7 @@ class Costs:
     """Estimates from one history, cached, as a thousand cells share a handful of sizes."""
 
     def __init__(self, history: estimates.History):
-        self.memory_bytes = cache(lambda stage, work, held: estimates.memory_bytes(stage, work, history, held))
+        self.memory_bytes = cache(lambda stage, work, needed: estimates.memory_bytes(stage, work, history, needed))
         self.seconds = cache(lambda stage, work, sort: estimates.seconds(stage, work, history, sort))
 
 
@@ -101,7 +102,7 @@ class Chain:
         version = versions.code_digest(
             stage, cell.family if "model" in params else None, params.get("runtime"), traits.program, rewritten
         )
-        held = estimates.held_bytes(stage, cell, work, source.arch, params.get("runtime"))
+        needed = needed_bytes(stage, cell, work, source.arch, _positions(cell, source), params.get("runtime"))
         task = Task(
             stage=stage,
             key=digest([files.VERSION, stage, version, params, made_of, dict(self.shared.versions), None]),
@@ -111,7 +112,7 @@ class Chain:
             limits=dict(cell.limits[stage]) if declared.limited else limit(declared),
             label=label(stage, cell, [axis for axis in self.shared.axes if axis in varies]),
             work=work,
-            memory_bytes=costs.memory_bytes(stage, work, held),
+            memory_bytes=costs.memory_bytes(stage, work, needed),
             disk_bytes=estimates.disk_bytes(stage, cell, source, _positions(cell, source), params),
             seconds=0.0 if more_of and (seconds or 0.0) > CHEAP_S else seconds,
             alone=(declared.alone and not is_check) or (declared.runs_program and traits.alone),

@@ -282,28 +282,6 @@ def test_memory_estimates_are_corrected_by_past_peaks():
     assert next(t for t in planned(*args).tasks.values() if t.stage == "convert").seconds is None
 
 
-# GiB that conversions took on a Linux host of two cores (bench conversions, and runs of the task alone), a busy one
-PEAKS = {
-    "gpt2": 1.48, "gpt2-xl": 2.97, "gpt2-xl variant=split_einsum": 2.64, "ladder-base": 1.32, "ladder-medium": 1.02,
-    "ladder-xl variant=split_einsum": 2.27, "gpt2-medium": 1.40, "gpt2-medium precision=fp32": 1.40,
-    "gpt2-medium cache=stateful target=iOS18": 2.75, "t5-base": 1.59, "clip-text": 0.77,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("model", PEAKS)
-def test_a_conversion_is_expected_to_take_what_it_takes_grown_or_not(model):
-    made = planned(*f"model={model} weights=random runtime=reference".split())
-    (expected,) = [task.memory_bytes / (1 << 30) for task in made.tasks.values() if task.stage == "convert"]
-    assert PEAKS[model] <= expected + 0.01 and expected < 1.65 * PEAKS[model]
-
-
-@pytest.mark.parametrize(("model", "peak"), [("gpt2", 0.92), ("gpt2-xl", 0.93)])
-def test_a_reference_is_expected_to_hold_a_layer_where_its_weights_are_large(model, peak):
-    made = planned(f"model={model}", "weights=random", "runtime=reference")
-    (expected,) = [task.memory_bytes / (1 << 30) for task in made.tasks.values() if task.stage == "reference"]
-    assert peak <= expected < 1.65 * peak
-
-
 def test_two_grown_conversions_of_gpt2_xl_fit_side_by_side_and_two_with_a_cache_fit_a_larger_host_alone():
     args = ("-m", "model=gpt2-xl", "weights=random", "runtime=reference", "variant=original,split_einsum")
     cached, grown = (
@@ -511,6 +489,8 @@ def test_a_task_too_large_for_its_limit_or_the_host_is_said_with_figures_and_cho
     assert f"a larger memory_gib or limits.{stage}.memory_gib" in text
     assert "of memory" not in overview.describe(made, lambda task: False, memory=(60 * gib, 64 * gib))
     assert "of memory" not in overview.describe(made, lambda task: task.stage != "predict", memory=(5 * gib, 7 * gib))
+    made = planned("model=pythia-6.9b", "weights=random", "runtime=reference")
+    assert "lie in files" in overview.describe(made, lambda task: False, memory=(5 * gib, 7 * gib))
     made = planned("model=tiny-gpt2", "weights=random", "limits.convert.memory_gib=0.3")
     assert "it may use 322 MB" in overview.describe(made, lambda task: False, memory=(5 * gib, 7 * gib))
 

@@ -169,7 +169,6 @@ def plan(tmp_path: Path, *words: str, **env: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_hub_id_is_planned_without_fetching_its_weights_and_goes_on_without_the_hub(tmp_path):
     for name, layers in (("me/a", 4), ("me/b", 6), ("me/closed", 4)):
         gpt2_checkpoint(tmp_path / "hub" / name, n_layer=layers)
