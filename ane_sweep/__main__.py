@@ -30,9 +30,8 @@ def cli() -> None:
         code = main(args)
         if (why := terminal.find_lost_output()) is not None:
             say(f"doubt: standard output could not be written ({why}); what was printed is lost")
-            code = code or (
-                OK if is_sweep(args) else NOT_ALL_OK
-            )  # what a sweep leaves is on disk; elsewhere it was all
+            # what a sweep leaves is on disk; elsewhere it was all
+            code = code or (OK if is_sweep(args) else NOT_ALL_OK)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on Python only takes itself down
     except KeyboardInterrupt:
         say("interrupted")

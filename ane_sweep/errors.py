@@ -23,9 +23,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Literal
 
-End = Literal[
-    "ok", "unavailable", "failed", "crashed", "timeout", "out_of_memory"
-]  # how a task ended, as its result says
+# how a task ended, as its result says
+End = Literal["ok", "unavailable", "failed", "crashed", "timeout", "out_of_memory"]
 
 
 class AneSweepError(Exception):

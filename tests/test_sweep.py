@@ -524,7 +524,6 @@ def test_the_crash_test_ends_each_cell_in_its_own_true_status(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_the_users_own_line_against_a_hub(tmp_path):
     gpt2_checkpoint(tmp_path / "hub" / "openai-community" / "gpt2")
     gpt2_checkpoint(tmp_path / "hub" / "openai-community" / "gpt2-xl", seed=1, n_layer=6)

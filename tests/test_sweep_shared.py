@@ -31,7 +31,6 @@ def ends(records: list[dict]) -> dict[str, set[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_second_machine_converts_nothing_and_no_file_tells_the_password(tmp_path):
     (tmp_path / "server").mkdir()
     with stores.s3(tmp_path / "server") as (url, variables):

@@ -165,7 +165,6 @@ def test_a_sweep_whose_readers_go_away_is_a_whole_sweep(tmp_path, lost):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_head_itself_ends_no_sweep(tmp_path):
     line = f"{{ {' '.join(COMMAND)} {' '.join(EAGER)} tracking.enabled=false out={tmp_path} 2>&1; echo $? >{tmp_path}/code; }} | head -1"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=300)

@@ -35,9 +35,8 @@ NOTES = ("fails otherwise", "placement moved", "estimated on one side only", *_U
 _COMPARED = (
     "scores" if s.score else f"{s.short} size" if s.unit == "bytes" else s.short for s in _SPECS if not s.fallback
 )
-UNTIMED = ", ".join(
-    dict.fromkeys(["status", "estimates", "placement", *_COMPARED])
-)  # compared besides timings, without a test
+# compared besides timings, without a test
+UNTIMED = ", ".join(dict.fromkeys(["status", "estimates", "placement", *_COMPARED]))
 BUCKETS = (*REGRESSIONS, *IMPROVEMENTS, *NOTES)
 
 

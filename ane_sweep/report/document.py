@@ -107,9 +107,8 @@ def _cells(sweep: Sweep, doubts: list[Doubt]) -> Section:
     """Return the table of cells, each row with the numbers of its own warnings; warnings about all cells come before it."""
     records, every = sweep.shown.records, len(sweep.records)
     *parts, last = table.list_columns(records)
-    minor = [
-        part for part in parts if part.drop_order == columns.LOADED
-    ]  # behind the status, which a narrow page shows
+    # behind the status, which a narrow page shows
+    minor = [part for part in parts if part.drop_order == columns.LOADED]
     parts = [*(part for part in parts if part not in minor), last, *first.list_other_estimates(records), *minor]
     status = [f"{r.status.value}: {r.reason}" if r.reason else r.status.value for r in records]
     last.cells = status

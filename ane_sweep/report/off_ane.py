@@ -14,9 +14,8 @@ from ane_sweep.results.headline import name_chip, shipped_chip
 
 ROWS = 40  # of the table, the most costly first
 HEADS = ["why they stay off the ANE", "ops", "planner cost %", "which ops", "cells", "source"]
-_BEHIND = re.compile(
-    r"(.*) \((\d+ ops?: .*|saves .*)\)", re.DOTALL
-)  # an advice's end; its words differ from cell to cell
+# an advice's end; its words differ from cell to cell
+_BEHIND = re.compile(r"(.*) \((\d+ ops?: .*|saves .*)\)", re.DOTALL)
 _SAVES_MS = re.compile(r"saves [^;]* ms")
 _SAVING, _SAVED = re.compile(r"(?:^|; )saves "), re.compile(r"saves about (\S+) of")
 NOTE = (

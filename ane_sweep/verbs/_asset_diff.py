@@ -17,14 +17,8 @@ from ane_sweep.terminal import NOT_ALL_OK, OK, tell
 from ane_sweep.verbs import run as running
 
 _MODULE = "ane_sweep.worker.programs.coreai.differ"
-_PACKAGES_ONLY = {
-    "function": "",
-    "numerics": None,
-    "effects": None,
-    "drift": 10,
-    "chip": "m4",
-    "device": "cpu",
-}  # name -> default
+# name -> default
+_PACKAGES_ONLY = {"function": "", "numerics": None, "effects": None, "drift": 10, "chip": "m4", "device": "cpu"}
 _SHOWN = 20
 _WHERE = "macOS 27 alone plans and times an asset, with USE_OS_COREAI=1 in the environment"
 Outputs = dict[str, tuple[str, float]]  # what is said of each, and its PSNR in dB

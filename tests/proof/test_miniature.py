@@ -90,7 +90,6 @@ def test_every_other_verb_runs_here(row, here, found, requests, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_command_in_miniature_keeps_its_axes_and_lengths(full, requests):
     """As many cells as the row itself asks for, and the same on every axis but where a size is made small."""
     small = {"throughput", "cuts", "latency", "limits", "model_options", "weights", "size", "limits_for", "device"}

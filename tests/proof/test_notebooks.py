@@ -51,7 +51,6 @@ def test_what_is_not_planned_here_says_why():
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_every_command_plans(requests, tmp_path):
     with open_store(tmp_path) as store:
         for row, request in requests.items():

@@ -14,10 +14,8 @@ COMPUTE_UNITS = {"all": "ALL", "cpu_only": "CPU_ONLY", "cpu_and_gpu": "CPU_AND_G
 
 
 _IMAGE = FeatureTypes_pb2.ImageFeatureType
-_LAYOUTS = {
-    _IMAGE.GRAYSCALE: "L",
-    _IMAGE.GRAYSCALE_FLOAT16: "F",
-}  # colour goes in as RGB, whatever order the program has
+# colour goes in as RGB, whatever order the program has
+_LAYOUTS = {_IMAGE.GRAYSCALE: "L", _IMAGE.GRAYSCALE_FLOAT16: "F"}
 
 
 class Chain:
