@@ -10,9 +10,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -71,7 +72,7 @@ def _rows(name: str, words: list[str]) -> Iterator[Row]:
     yield Row(f"{name}: wall, and all processes together (mapped weights count)", f"{wall:.0f} s, {_gib(max(peaks))}")
 
 
-def _largest(tasks: Iterator[dict] | list[dict], key: str) -> dict[str, int]:
+def _largest(tasks: Iterable[dict[str, Any]], key: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for task in tasks:
         found[task["stage"]] = max(found.get(task["stage"], 0), task[key] or 0)
