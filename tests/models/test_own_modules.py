@@ -3,6 +3,7 @@
 import json
 import random
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -308,7 +309,7 @@ class TestKey:
             Path(name).write_text("WIDTH = 4\n")
         found = settled("pkg.nets:Net")
         assert set(found.arch["files"]) == {"pkg", "pkg.nets", "pkg.deep", "pkg.deep.parts", "pkg.other", "helper"}
-        assert found.arch["packages"] == {"torch": torch.__version__}
+        assert found.arch["packages"] == {"torch": metadata.version("torch")}
         before = self.key("pkg.nets:Net")
         Path("unused.py").write_text("WIDTH = 5\n")
         assert self.key("pkg.nets:Net") == before
