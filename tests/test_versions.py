@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ane_sweep.bridge.programs import DEFAULT
 from ane_sweep.bridge.stages import ALL
 from ane_sweep.planner import versions
 
@@ -45,6 +47,15 @@ def changed(tmp_path) -> Callable[..., set[str]]:
         return {stage for stage in after if after[stage] != before[stage]}
 
     return change
+
+
+def test_every_module_of_kernels_is_part_of_a_score_s_version():
+    """Modules that are imported by a computed name would not be: a changed kernel would then leave cached scores as they are."""
+    files = versions.code_files("score", None, "reference", DEFAULT, ())
+    kernels = {
+        path for path in (PACKAGE / "reference").glob("*.py") if re.search(r"^@(op|kernel)\(", path.read_text(), re.M)
+    }
+    assert len(kernels) > 10 and kernels <= files
 
 
 @pytest.mark.slow

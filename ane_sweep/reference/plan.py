@@ -11,7 +11,6 @@ from collections import ChainMap
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 
 import numpy as np
 import torch
@@ -21,17 +20,33 @@ from ane_sweep.mil import element_types, graph
 from ane_sweep.mil.element_types import TensorType
 from ane_sweep.mil.graph import Op, Program
 from ane_sweep.mil.proto import MIL_pb2
-from ane_sweep.reference import cuda, limits, orders
+from ane_sweep.reference import (
+    blocks,
+    compressed,
+    control,
+    cuda,
+    detection,
+    elementwise,
+    indexing,
+    limits,
+    linear,
+    normalise,
+    orders,
+    recurrent,
+    resize,
+    sampling,
+    shapes,
+    slices,
+)  # fmt: skip
 from ane_sweep.reference.constants import SMALL_BYTES, Constant, resolve, view_mapped
 from ane_sweep.reference.layout import FAILURES, ExecutionPlan, PlanSession, lay_out
 from ane_sweep.reference.numerics import AS_DECLARED, Mode
 from ane_sweep.reference.site import OPS, NotYet, Site, Step, from_numpy
 
-for _name in (  # importing these modules fills OPS
-    "blocks", "compressed", "control", "detection", "elementwise", "indexing", "linear", "normalise", "recurrent", "resize",
-    "sampling", "shapes", "slices",
-):  # fmt: skip
-    import_module(f"{__package__}.{_name}")
+BUILDERS = (  # importing these modules fills OPS; by name, as a task's key counts what is imported so (planner/versions.py)
+    blocks, compressed, control, detection, elementwise, indexing, linear, normalise, recurrent, resize, sampling,
+    shapes, slices,
+)  # fmt: skip
 _FOLD_BYTES = 64 << 20  # larger results of constants are recomputed at each run rather than kept
 _ALWAYS = {"write_state"}  # run for what they do, not for what they make
 
