@@ -48,7 +48,7 @@ def rename_outputs(block: MIL_pb2.Block, old: str, new: str) -> None:
             rename_outputs(inner, old, new)
 
 
-def copy_op(proto: MIL_pb2.Operation) -> MIL_pb2.Operation:
+def copy_message(proto: MIL_pb2.Operation) -> MIL_pb2.Operation:
     """Return a copy of an op."""
     made = MIL_pb2.Operation()
     made.CopyFrom(proto)

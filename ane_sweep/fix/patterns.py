@@ -7,9 +7,9 @@ import numpy as np
 
 from ane_sweep.fix.build import Builder
 from ane_sweep.fix.graph import Graph, Node
+from ane_sweep.fix.messages import copy_message
 from ane_sweep.fix.values import make_type
 from ane_sweep.mil.element_types import string_value
-from ane_sweep.mil.proto import MIL_pb2
 
 T = TypeVar("T")
 
@@ -152,8 +152,7 @@ def copy_op(graph: Graph, at: Node, node: Node, given: Mapping[str, Sequence[str
     """Add a copy of an op with one output before the op `at`, with other values for the parameters in `given`, which makes
     numbers of another element type. Return its name.
     """
-    proto = MIL_pb2.Operation()
-    proto.CopyFrom(node.proto)
+    proto = copy_message(node.proto)
     made = graph.fresh_name(f"{node.outputs[0]}_{dtype}")
     for parameter, names in given.items():
         for binding, name in zip(proto.inputs[parameter].arguments, names):

@@ -16,7 +16,7 @@ import numpy as np
 
 from ane_sweep.errors import PackageError
 from ane_sweep.fix.graph import Graph
-from ane_sweep.fix.messages import copy_op, has_effect, names_read, rename_reads
+from ane_sweep.fix.messages import copy_message, has_effect, names_read, rename_reads
 from ane_sweep.mil.element_types import NUMPY, tensor_type
 from ane_sweep.mil.proto import MIL_pb2
 from ane_sweep.mil.weights import blob_values
@@ -80,7 +80,7 @@ def collect_region(graph: Graph) -> Region:
     read = {name for node in removed for name in node.names()}
     same = dict.fromkeys(maker for _, new in pairs if new not in read and (maker := graph.maker(new)) is not None)
     added += [node for node in same if node not in added and not graph.is_constant(node.outputs[0])]
-    before, after = [copy_op(node.proto) for node in removed], [copy_op(node.proto) for node in added]
+    before, after = [copy_message(node.proto) for node in removed], [copy_message(node.proto) for node in added]
     spares = {
         new: old for old, new in pairs if any(old in node.outputs for node in removed) and graph.maker(new) in added
     }
@@ -110,7 +110,7 @@ def _views(graph: Graph, protos: Sequence[MIL_pb2.Operation], names: Sequence[st
         name = left.pop()
         maker = graph.maker(name)
         if maker is not None and maker.type in _VIEWS and name not in found and name not in own:
-            found[name] = copy_op(maker.proto)
+            found[name] = copy_message(maker.proto)
             left += sorted(maker.names())
     return list(found.values())
 
@@ -220,15 +220,15 @@ def prove_region(
 
     try:
         found = measure(1, 0.0)
+        if weight_bytes > _FREED_BYTES:
+            gc.collect()  # what has run holds itself, and its weights, in circles; the driver pauses the collection
+        shapes = [graph.shape(name) for name in after if graph.static(name) and graph.dtype(name) in _FLOATS]
+        draws, chance = plan_draws(shapes)
+        may_be_chance = found.problem is not None and found.difference <= bound and math.isfinite(found.fp16_after)
+        return measure(draws, chance) if may_be_chance and draws > 1 else found
     except _BrokenOps as error:
         worst = -math.inf
         return Proof(math.inf, worst, worst, worst, worst, f"the new ops cannot be run: {error}")
-    if weight_bytes > _FREED_BYTES:
-        gc.collect()  # what has run holds itself, and its weights, in circles; the driver pauses the collection
-    shapes = [graph.shape(name) for name in after if graph.static(name) and graph.dtype(name) in _FLOATS]
-    draws, chance = plan_draws(shapes)
-    may_be_chance = found.problem is not None and found.difference <= bound and math.isfinite(found.fp16_after)
-    return measure(draws, chance) if may_be_chance and draws > 1 else found
 
 
 def _draw_inputs(

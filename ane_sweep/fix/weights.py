@@ -3,8 +3,8 @@
 from ane_sweep.fix import values
 from ane_sweep.fix.build import Builder
 from ane_sweep.fix.graph import Graph
+from ane_sweep.fix.messages import copy_message
 from ane_sweep.mil.element_types import string_value, tensor_type
-from ane_sweep.mil.proto import MIL_pb2
 
 _FORMS = ("constexpr_lut_to_dense", "constexpr_blockwise_shift_scale")
 _OWN_AXES = ("indices", "data", "scale", "offset")  # parameters with the weight's axes, or blocks along these
@@ -17,8 +17,7 @@ def extend_weight(graph: Graph, build: Builder, name: str) -> str:
         return build.view(name, (*graph.shape(name), 1, 1))
     if maker.type not in _FORMS or not maker.proto.inputs:
         raise ValueError(f"the weight `{name}` is made by {maker.type} in a form whose shape is fixed")
-    proto, made = MIL_pb2.Operation(), graph.fresh_name(f"{name}_extended")
-    proto.CopyFrom(maker.proto)
+    proto, made = copy_message(maker.proto), graph.fresh_name(f"{name}_extended")
     proto.attributes["name"].CopyFrom(string_value(made))
     proto.outputs[0].name = made
     proto.outputs[0].type.CopyFrom(values.make_type(graph.dtype(name), (*graph.shape(name), 1, 1)))

@@ -71,6 +71,12 @@ class BlobRecord:
         return DTYPES[self.dtype][0]
 
 
+def give_back(memory: mmap.mmap, *part: int) -> None:
+    """Give the pages of a mapped file back to the system, all of them or those from a start for a length; its content stays."""
+    if (advice := getattr(mmap, "MADV_DONTNEED", None)) is not None:
+        memory.madvise(advice, *part)
+
+
 class BlobFile:
     """A weight file, mapped read-only and never copied. Payloads keep the file mapped for as long as they live.
 
@@ -129,11 +135,10 @@ class BlobFile:
 
     def release(self, offset: int) -> None:
         """Give the pages of a record's payload back to the system, which reads them again when they are needed."""
-        if (advice := getattr(mmap, "MADV_DONTNEED", None)) is not None:
-            record = self.record(offset)
-            start = record.data_offset // mmap.PAGESIZE * mmap.PAGESIZE
-            held: mmap.mmap = getattr(self.bytes, "_mmap")  # noqa: B009 (numpy declares no such attribute)
-            held.madvise(advice, start, record.data_offset + record.size - start)
+        record = self.record(offset)
+        start = record.data_offset // mmap.PAGESIZE * mmap.PAGESIZE
+        held: mmap.mmap = getattr(self.bytes, "_mmap")  # noqa: B009 (numpy declares no such attribute)
+        give_back(held, start, record.data_offset + record.size - start)
 
     def pieces(self, offset: int) -> Iterator[bytes]:
         """Yield the payload of the record at `offset` in pieces.

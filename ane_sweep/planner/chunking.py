@@ -113,17 +113,14 @@ def _cuts_refusal(cell: Cell, source: Source) -> str | None:
     Tied weights may be stored twice, and the layers of a user's own model are not counted.
     """
     most, counted = 2 * weight_bytes(cell.precision_settings, source), not cell.model_settings.is_given
+    layers = source.layers + int(source.arch.get("num_decoder_layers") or 0)
     for one in cut_words.parse_places(cell.cuts or []):
         if one.kind == "bytes" and one.number >= most:
             return (
                 f"cuts: {one.word} is beyond the weights of {cell.model} at precision={cell.precision}, about {most / 2e6:.4g} MB; "
                 "give less, or a share as 0.6"
             )
-        if (
-            one.kind == "layer"
-            and counted
-            and one.number >= (layers := source.layers + int(source.arch.get("num_decoder_layers") or 0))
-        ):
+        if one.kind == "layer" and counted and one.number >= layers:
             way = f"layer:1 to layer:{layers - 1}" if layers > 1 else "bytes, a share or op:NAME"
             return f"cuts: {one.word} of {cell.model}, which has {layers} layers: a cut lies between two, so {way}"
     return None

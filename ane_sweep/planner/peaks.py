@@ -1,7 +1,7 @@
 """Estimates of a task's peak memory from the architecture alone.
 
-The factors here and in the stages' declarations were fitted to peaks on Linux with coremltools 9.0 and torch 2.13, of 18 cells
-from MiniLM to 7 billion parameters (`python -m tests.bench memory`).
+The factors here and in the stages' declarations were fitted to peaks on Linux with coremltools 9.0 and torch 2.13, of 20 cells
+from MiniLM to gpt2-xl (`python -m tests.bench memory`), and of larger ones by hand.
 """
 
 from collections.abc import Mapping

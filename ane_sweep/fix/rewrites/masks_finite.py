@@ -10,8 +10,8 @@ import numpy as np
 
 from ane_sweep.fix.build import Builder
 from ane_sweep.fix.graph import Graph, Node
+from ane_sweep.fix.messages import copy_message
 from ane_sweep.fix.rewrite import ProgramRewrite, Site
-from ane_sweep.mil.proto import MIL_pb2
 
 _MASK = -30000.0  # two of them add up to a number that fp16 has
 _BETWEEN = {
@@ -90,8 +90,7 @@ def apply(graph: Graph, site: Site) -> None:
 
 def _copy(graph: Graph, node: Node, copies: dict[str, str]) -> None:
     """Add a copy of an op that reads the copies of its operands, and enter its output into `copies`."""
-    proto = MIL_pb2.Operation()
-    proto.CopyFrom(node.proto)
+    proto = copy_message(node.proto)
     for argument in proto.inputs.values():
         for binding in argument.arguments:
             binding.name = copies.get(binding.name, binding.name)

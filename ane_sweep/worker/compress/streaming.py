@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ane_sweep.mil.proto import MIL_pb2
-from ane_sweep.mil.weights import BlobFile
+from ane_sweep.mil.weights import BlobFile, give_back
 from ane_sweep.worker.patches import find_changes, replace_attributes
 
 LEAST_BYTES = 1 << 16  # smaller arrays stay in memory
@@ -62,8 +62,7 @@ class Scratch:
     def give_back(self) -> None:
         """Release the memory pages that reading has loaded; their content is still in the files."""
         for held in (*self._maps, *(getattr(source.bytes, "_mmap") for source in self._sources.values())):  # noqa: B009
-            if hasattr(mmap, "MADV_DONTNEED"):
-                held.madvise(mmap.MADV_DONTNEED)
+            give_back(held)
 
 
 def _is_mapped(array: object) -> bool:

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ane_sweep.mil.weights import give_back
+
 LARGE = 1 << 30  # bytes that stay in memory
 _FILES: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()  # by the address of their first number
 
@@ -46,6 +48,5 @@ class TensorFiles:
 
 def release_pages(address: int | None = None) -> None:
     """Give the pages of the file at an address back to the system, or those of all files. They stay in its cache while that has room."""
-    if (advice := getattr(mmap, "MADV_DONTNEED", None)) is not None:
-        for memory in _FILES.values() if address is None else filter(None, [_FILES.get(address)]):
-            memory.madvise(advice)
+    for memory in _FILES.values() if address is None else filter(None, [_FILES.get(address)]):
+        give_back(memory)
