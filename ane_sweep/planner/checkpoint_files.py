@@ -4,11 +4,13 @@ Only config.json and a shard index are downloaded here.
 """
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeGuard
 
+from ane_sweep import folders
 from ane_sweep.bridge import disk, kept
 from ane_sweep.errors import Away, ConfigError
 
@@ -31,6 +33,16 @@ Lookup = Callable[[str], File | None]
 def is_folder(name: object) -> TypeGuard[str]:
     """Return True if a text names a folder rather than a repository: ./ckpt, ../ckpt, /ckpt, ~/ckpt."""
     return isinstance(name, str) and name.startswith(("./", "../", "/", "~"))
+
+
+def find_file(what: str, text: str) -> Path:
+    """Return the absolute path of a file that the user's word `what` names. Raises ConfigError."""
+    path = folders.user_path(text).absolute()
+    if not path.is_file():
+        raise ConfigError(f"{what}: no such file: {path}")
+    if not os.access(path, os.R_OK):
+        raise ConfigError(f"{what}: {path} cannot be read: permission denied")
+    return path
 
 
 def folder_lookup(folder: Path, digests: Path) -> Lookup:

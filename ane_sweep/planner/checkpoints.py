@@ -58,15 +58,7 @@ def absent(option: ModelSettings, away: Away) -> Source:
 
 
 def _source(
-    option: ModelSettings,
-    kind: str,
-    source: str,
-    digest: str,
-    arch: Mapping[str, object],
-    nbytes: int,
-    folder: Path | None = None,
-    tokenizer: str | None = None,
-    notes: Sequence[str] = (),
+    option: ModelSettings, kind: str, source: str, digest: str, arch: Mapping[str, object], nbytes: int
 ) -> Source:
     serves = families.serves(option.family)
     if found := architecture.problems(arch) + (serves.find_unbuilt(arch) if serves else []):
@@ -78,20 +70,8 @@ def _source(
         raise ConfigError(
             f"model={option.name}: {keys.layers}={layers!r}, {keys.max_seq_len}={longest!r}: expected whole numbers"
         )
-    per_layer = (option.cut_points - 1) // option.layers
-    return Source(
-        kind=kind,
-        source=source,
-        digest=digest,
-        arch=arch,
-        layers=layers,
-        max_seq_len=longest,
-        cut_points=per_layer * layers + 1,
-        parameter_bytes=nbytes,
-        folder=folder,
-        tokenizer=tokenizer,
-        notes=list(notes),
-    )
+    cut_points = (option.cut_points - 1) // option.layers * layers + 1
+    return Source(kind, source, digest, arch, layers, longest, cut_points, nbytes)
 
 
 def _number(arch: Mapping[str, object], key: str | None, otherwise: int) -> object:
@@ -114,19 +94,15 @@ def _from_files(
     else:
         arch = _architecture(option, label, config.path)
     files = _weights_files(option, label, lookup, allow_pickle)
-    notes = _differences(option, arch, label)
-    tokenizer = [file.digest for name in TOKENIZER_FILES if (file := lookup(name))]
-    return _source(
-        option,
-        kind,
-        label,
-        hashlib.sha256("".join(file.digest for file in files).encode()).hexdigest(),
-        arch,
-        sum(_fp32_bytes(option, file) for file in files),
-        folder=folder,
-        tokenizer=hashlib.sha256("".join(tokenizer).encode()).hexdigest() if tokenizer else None,
-        notes=notes,
-    )
+    nbytes = sum(_fp32_bytes(option, file) for file in files)
+    texts = [file for name in TOKENIZER_FILES if (file := lookup(name))]
+    tokenizer = _join_digests(texts) if texts else None
+    source = _source(option, kind, label, _join_digests(files), arch, nbytes)
+    return replace(source, folder=folder, tokenizer=tokenizer, notes=_differences(option, arch, label))
+
+
+def _join_digests(files: Sequence[File]) -> str:
+    return hashlib.sha256("".join(file.digest for file in files).encode()).hexdigest()
 
 
 def _architecture(option: ModelSettings, label: str, path: Path) -> dict[str, object]:

@@ -1,10 +1,9 @@
-"""Composition of words and option files into plain values. Only this module imports Hydra and OmegaConf.
+"""Composition of words and option files into plain values. Only this module and option_sources.py import Hydra and OmegaConf.
 
 For errors in a user's words or files these raise ValueError, TypeError, RecursionError, AssertionError and more; only
 `as_config_error` converts them to a sentence.
 """
 
-import copy
 import io
 import math
 import re
@@ -12,14 +11,11 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from fractions import Fraction
-from functools import lru_cache
 from pathlib import Path
 
-import yaml
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.defaults_list import create_defaults_list
 from hydra._internal.hydra import Hydra
 from hydra._internal.sources_registry import SourcesRegistry
@@ -34,24 +30,20 @@ from hydra.core.override_parser.types import IntervalSweep as IntervalSweep
 from hydra.core.override_parser.types import Override as Override
 from hydra.core.override_parser.types import RangeSweep as RangeSweep
 from hydra.core.plugins import Plugins
-from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
 from omegaconf import Container, DictConfig, OmegaConf
-from omegaconf._utils import get_yaml_loader
 
 from ane_sweep import outward
 from ane_sweep.bridge import plugins, stages
-from ane_sweep.bridge.rewrites import plain_values
 from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.errors import ConfigError, nearest
-from ane_sweep.planner import derive, help, option_files, options, schema, served, shorthand, unread
+from ane_sweep.planner import help, option_files, options, schema, served, shorthand, unread
+from ane_sweep.planner.option_sources import Computed, OptionFiles
 from ane_sweep.planner.paths import conf_dir
 
 HYDRA_FLAGS = ("--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc")
 _NOT_SHOWN = ("config_path", "config_name", "run", "experimental_rerun")  # of Hydra's parser
 _ALONE = threading.Lock()
-_HEADER = 512  # characters in which Hydra looks for one
-_LOADER = get_yaml_loader()  # OmegaConf's, for which 1e-5 is a number
 MOST_CHARACTERS = 100_000  # of one word
 MOST_LISTED = 2000  # values in brackets in one word: Hydra's parser takes the square of their number
 
@@ -79,90 +71,6 @@ def isolate_hydra() -> Iterator[None]:
             GlobalHydra.instance().hydra = theirs
 
 
-class OptionFiles(FileConfigSource):
-    """Hydra's reader of folders, which checks each file before building it. It ignores a config.yaml in a user's folder."""
-
-    def is_config(self, config_path: str) -> bool:
-        mine = self.provider != "command-line" or "/" in config_path
-        return mine and (
-            super().is_config(config_path) if _group(config_path) is None else bool(self._file(config_path))
-        )
-
-    def is_group(self, config_path: str) -> bool:
-        """Return True for a folder of options; other folders, as that of outputs, may have the name of a key."""
-        is_ours = not config_path or config_path.split("/")[0] in unread.GROUPS
-        return is_ours and super().is_group(config_path)
-
-    def load_config(self, config_path: str) -> ConfigResult:
-        group, name = _group(config_path), _name(config_path)
-        path = (group and self._file(config_path)) or Path(self.path, self._normalize_file_name(config_path)).resolve()
-        if not path.exists():
-            return super().load_config(config_path)  # which raises
-        text = option_files.check(path)
-        if group is not None and name in options.rows(path):
-            return _result(self, derive.complete(group, name, options.row(path, name, _LOADER)))
-        plain = copy.deepcopy(_parse(text))
-        if group is not None:
-            plain = derive.complete(group, name, plain)
-        elif name == "config":  # a rewrite is one file, and brings its default
-            plain = {**plain_values(), **plain}
-        return replace(_result(self, plain), header=self._get_header_dict(text[:_HEADER]))
-
-    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        listed = super().list(config_path, results_filter)
-        if config_path.split("/")[0] not in options.GROUPS or results_filter == ObjectType.GROUP:
-            return listed
-        return sorted({*listed, *options.names_in(Path(self.path, config_path))})
-
-    def _file(self, config_path: str) -> Path | None:
-        return options.file_of(Path(self.path, config_path).parent, _name(config_path))
-
-
-@lru_cache(maxsize=256)
-def _parse(text: str) -> dict[str, object]:
-    """Return a checked file's values."""
-    return yaml.load(text, Loader=_LOADER) or {}
-
-
-def _name(config_path: str) -> str:
-    return config_path.rpartition("/")[2].removesuffix(".yaml")
-
-
-def _group(config_path: str) -> str | None:
-    """Return the group of an option that may be computed or be a row of a file; None for others (sweeps, config.yaml)."""
-    group, slash, _ = config_path.partition("/")
-    return group if slash and group in options.GROUPS else None
-
-
-def _result(source: ConfigSource, option: dict[str, object]) -> ConfigResult:
-    return ConfigResult(source.provider, source.full_path(), OmegaConf.create(option), {"package": None})
-
-
-class Computed(ConfigSource):
-    """Hydra's source of options without a file: a precision described by its name, or a model with a checkpoint's config.json."""
-
-    @staticmethod
-    def scheme() -> str:
-        return "computed"
-
-    def load_config(self, config_path: str) -> ConfigResult:
-        group, _, name = config_path.partition("/")
-        return _result(self, served.option(name) if group == "model" else options.palette(name) or {})
-
-    def is_config(self, config_path: str) -> bool:
-        group, _, name = config_path.partition("/")
-        return served.is_checkpoint(name) if group == "model" else group == "precision" and name in options.PALETTES
-
-    def is_group(self, config_path: str) -> bool:
-        return config_path == "precision"
-
-    def available(self) -> bool:
-        return True
-
-    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        return [] if results_filter == ObjectType.GROUP or config_path != "precision" else [*options.PALETTES]
-
-
 class Composer:
     """A composer of one configuration at a time, by Hydra."""
 
@@ -181,7 +89,7 @@ class Composer:
         search_path.prepend("computed", f"{Computed.scheme()}://", SearchPathQuery(provider="schema"))
         GlobalHydra.instance().clear()
         Plugins.instance()  # registers Hydra's own reader, which ours replaces
-        SourcesRegistry.instance().types |= {FileConfigSource.scheme(): OptionFiles, Computed.scheme(): Computed}
+        SourcesRegistry.instance().types |= {source.scheme(): source for source in (OptionFiles, Computed)}
         ConfigStore.instance().store("limits", {"limits": stages.limits()})
         ConfigStore.instance().store("run", asdict(RunSettings()))
         self.hydra = Hydra.create_main_hydra2("ane-sweep", search_path)

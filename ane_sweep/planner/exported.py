@@ -9,7 +9,7 @@ from ane_sweep.bridge.cell import digest
 from ane_sweep.bridge.plan import Source
 from ane_sweep.bridge.settings import read_model
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner.checkpoint_files import file_digest
+from ane_sweep.planner.checkpoint_files import file_digest, find_file
 
 KIND, FILE, SAMPLES = "exported", "file", "samples"  # of a Source; the roles that a worker finds its files under
 
@@ -34,9 +34,7 @@ def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Pa
     }  # fmt: skip
     beside = {FILE: path}
     if option.samples:
-        beside[SAMPLES] = folders.user_path(option.samples).absolute()
-        if not beside[SAMPLES].is_file():
-            raise ConfigError(f"model.samples={option.samples}: no such file: {beside[SAMPLES]}")
+        beside[SAMPLES] = find_file(f"model.samples={option.samples}", option.samples)
         arch["samples"] = file_digest(beside[SAMPLES], digests)
     return Source(
         kind=KIND, source=str(option.path), digest=digest([content]), arch=arch, layers=1, max_seq_len=2**20,

@@ -10,7 +10,7 @@ from ane_sweep.bridge import settings
 from ane_sweep.bridge.cell import Cell, canonical_json
 from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import compose, schema, unread
+from ane_sweep.planner import architecture, compose, schema, unread
 from ane_sweep.planner.compose import Composer
 
 SETTINGS = sorted(field.name for field in fields(RunSettings))
@@ -224,9 +224,7 @@ def _matches(rule: Mapping[str, object], assigned: Mapping[str, object], base: M
     def value(key: str) -> object:
         if key in assigned:
             return assigned[key]
-        node: object = base
-        for part in key.split("."):
-            node = node.get(part) if isinstance(node, dict) else None
+        node = architecture.at(base, key)
         return node.get("name") if isinstance(node, dict) else node
 
     return all(value(key) in (wanted if isinstance(wanted, list) else [wanted]) for key, wanted in rule.items())

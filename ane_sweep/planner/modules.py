@@ -1,11 +1,9 @@
 """The sources of a user's torch module (model=module), determined by reading files. None of its code is run here."""
 
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from ane_sweep import folders
 from ane_sweep.bridge.cell import digest
 from ane_sweep.bridge.plan import Source
 from ane_sweep.bridge.settings import ModelSettings, read_model
@@ -36,11 +34,11 @@ def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Pa
     root = Path.cwd()
     beside = {ROOT: root}
     if place.endswith(".py"):
-        beside[FILE] = path = _file(f"model.path={option.path}", place)
+        beside[FILE] = path = checkpoint_files.find_file(f"model.path={option.path}", place)
         found = sources.of_file(path, [path.parent, root])
     else:
         found = sources.of_module(place, [root])
-    more = {text: _file(f"model.sources: {text}", text) for text in option.sources or []}
+    more = {text: checkpoint_files.find_file(f"model.sources: {text}", text) for text in option.sources or []}
     files = {**found.files, **{text: checkpoint_files.file_digest(path, digests) for text, path in more.items()}}
     made_from = {
         "path": f"{Path(place).name if FILE in beside else place}:{name_in}",
@@ -50,7 +48,7 @@ def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Pa
         "packages": found.packages,
     }
     if text := option.samples:
-        beside[SAMPLES] = _file(f"model.samples={text}", text)
+        beside[SAMPLES] = checkpoint_files.find_file(f"model.samples={text}", text)
         made_from["samples"] = checkpoint_files.file_digest(beside[SAMPLES], digests)
     kind, origin, content, nbytes = _weights(weights, seed, beside, digests)
     return Source(
@@ -71,22 +69,13 @@ def _split(option: ModelSettings) -> tuple[str, str]:
     return place, name
 
 
-def _file(what: str, text: str) -> Path:
-    path = folders.user_path(text).absolute()
-    if not path.is_file():
-        raise ConfigError(f"{what}: no such file: {path}")
-    if not os.access(path, os.R_OK):
-        raise ConfigError(f"{what}: {path} cannot be read: permission denied")
-    return path
-
-
 def _weights(weights: str, seed: int, beside: dict[str, Path], digests: Path) -> tuple[str, str, str, int]:
     """Return (kind, label, digest, bytes in fp32) of the weights; add their file to `beside`, the files for the worker."""
     if weights == "random":
         return "random", f"random:{seed}", f"random:{seed}", _GUESSED_BYTES
     if weights == "pretrained":
         return "own", "its own code", f"own:{seed}", _GUESSED_BYTES
-    path = _file(f"weights={weights}", weights)
+    path = checkpoint_files.find_file(f"weights={weights}", weights)
     if path.suffix != ".safetensors":
         raise ConfigError(
             f"weights={weights}: of model=module a .safetensors file, random, or nothing (its own code brings them; "

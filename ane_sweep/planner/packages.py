@@ -17,7 +17,7 @@ from ane_sweep.machine import apple
 from ane_sweep.mil import compiled, graph, package, pipeline
 from ane_sweep.mil.element_types import DTYPE_NUMBERS
 from ane_sweep.mil.proto import Model_pb2
-from ane_sweep.planner.checkpoint_files import file_digest
+from ane_sweep.planner.checkpoint_files import file_digest, find_file
 
 KIND = "package"  # of a Source: what is there is a program already
 PACKAGE, SAMPLES, EXPECTED = "package", "samples", "expected"  # the roles that a worker finds them under
@@ -114,9 +114,7 @@ def _content(path: Path, digests: Path) -> str:
 
 
 def _arrays(what: str, text: str) -> Path:
-    path = folders.user_path(text).absolute()
-    if not path.is_file():
-        raise ConfigError(f"{what}: no such file: {path}")
+    path = find_file(what, text)
     if not zipfile.is_zipfile(path):
         raise ConfigError(f"{what}: {path} is no .npz file")
     return path

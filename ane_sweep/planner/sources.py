@@ -21,6 +21,7 @@ from ane_sweep.errors import ConfigError
 from ane_sweep.mil import untrusted
 
 MOST_FILES, MOST_BYTES = 5000, 10_000_000
+_distributions = cache(importlib.metadata.packages_distributions)
 
 
 @dataclass
@@ -127,8 +128,3 @@ def _version(top: str) -> str:
         except importlib.metadata.PackageNotFoundError:
             continue
     return "unknown"
-
-
-@cache
-def _distributions() -> dict[str, list[str]]:
-    return dict(importlib.metadata.packages_distributions())
