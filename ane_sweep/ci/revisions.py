@@ -17,14 +17,8 @@ def check_out(revision: str, path: str, target: Path) -> Path | None:
 
     Filters apply as in a checkout, so that files of Git LFS are fetched. Raises PackageError with git's message.
     """
-    _git(
-        "rev-parse",
-        "--verify",
-        "--quiet",
-        "--end-of-options",
-        f"{revision}^{{commit}}",
-        why=f"no revision {revision!r} here",
-    )
+    options = ("--verify", "--quiet", "--end-of-options")
+    _git("rev-parse", *options, f"{revision}^{{commit}}", why=f"no revision {revision!r} here")
     prefix = _git("rev-parse", "--show-prefix").decode().strip() if path.startswith("./") else ""
     wanted = PurePosixPath(prefix, path)
     listed = _git("ls-tree", "-r", "-z", "--full-tree", "--name-only", revision, "--", str(wanted))

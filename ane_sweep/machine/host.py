@@ -1,6 +1,7 @@
 """The facts of this machine that affect figures. Serial numbers, host names and users are not read."""
 
 import contextlib
+import copy
 import hashlib
 import json
 import os
@@ -71,7 +72,7 @@ def version_of(name: str) -> str | None:
 
 
 @lru_cache(maxsize=1)
-def _still_json() -> str:
+def _read_still() -> dict[str, Any]:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count()
     cores = {"physical": psutil.cpu_count(logical=False), "logical": psutil.cpu_count(), "usable": usable}
     version: str | None = None
@@ -86,23 +87,20 @@ def _still_json() -> str:
         with contextlib.suppress(OSError):
             version = platform.freedesktop_os_release().get("PRETTY_NAME")
         build = platform.release()
-    return json.dumps(
-        {
-            "system": platform.system(),
-            "machine": platform.machine(),
-            "chip": chip,
-            "cores": cores,
-            "memory_bytes": psutil.virtual_memory().total,
-            "os_version": version,
-            "os_build": build,
-            "python": platform.python_version(),
-        }
-    )
+    return {
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "chip": chip,
+        "cores": cores,
+        "memory_bytes": psutil.virtual_memory().total,
+        "os_version": version,
+        "os_build": build,
+        "python": platform.python_version(),
+    }
 
 
 def _still() -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(_still_json())
-    return facts
+    return copy.deepcopy(_read_still())
 
 
 def _sysctl(name: str) -> str | None:

@@ -16,7 +16,7 @@ from ane_sweep.search.bought import tabulate_objective
 from ane_sweep.search.goal import ESTIMATE, SHARE, SPEED, Goal, figure
 from ane_sweep.search.order import front
 from ane_sweep.search.search import SETTLED, Search, is_eligible
-from ane_sweep.terminal import format_path
+from ane_sweep.terminal import count, format_path
 
 SHOWN = ("psnr_db", "package_mb")  # figures of the best cell besides those of the goal
 
@@ -95,9 +95,7 @@ def _named(goal: Goal) -> list[str]:
 def _obstacles(found: Search) -> str:
     """Return the reasons why cells were not timed, the most frequent first, without figures of single cells."""
     reasons = Counter(search_log.kind_of_reason(why) for why in found.never.values() if why != SETTLED or found.times)
-    told = [
-        f"{count} cells: {reason}" if count > 1 else f"1 cell: {reason}" for reason, count in reasons.most_common(4)
-    ]
+    told = [f"{count(number, 'cell')}: {reason}" for reason, number in reasons.most_common(4)]
     if not told and found.lacking:
         return f"{found.lacking} was not recorded of what was timed: this runtime or host does not take it"
     return "; ".join(told)

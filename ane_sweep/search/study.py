@@ -30,14 +30,7 @@ class Study:
     name     equal for two searches of one run that may continue each other
     """
 
-    def __init__(
-        self,
-        space: Mapping[str, Dimension],
-        objectives: int,
-        seed: int,
-        folder: Path | None = None,
-        name: str = "search",
-    ):
+    def __init__(self, space: Mapping[str, Dimension], objectives: int, seed: int, folder: Path | None, name: str):
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -15,10 +15,10 @@ from ane_sweep.machine.asset_ops import shorten
 from ane_sweep.placement.rows import count_text
 from ane_sweep.terminal import NOT_ALL_OK, OK, tell
 from ane_sweep.verbs import run as running
+from ane_sweep.words import Parser
 
 _MODULE = "ane_sweep.worker.programs.coreai.differ"
-# name -> default
-_PACKAGES_ONLY = {"function": "", "numerics": None, "effects": None, "drift": 10, "chip": "m4", "device": "cpu"}
+_PACKAGES_ONLY = ("function", "numerics", "effects", "drift", "chip", "device")
 _SHOWN = 20
 _WHERE = "macOS 27 alone plans and times an asset, with USE_OS_COREAI=1 in the environment"
 Outputs = dict[str, tuple[str, float]]  # what is said of each, and its PSNR in dB
@@ -103,12 +103,14 @@ class ProgramDiff(TypedDict):
     untimed: NotRequired[str]
 
 
-def diff(given: argparse.Namespace, compare: Callable[[dict[str, object], dict[str, object]], Outputs]) -> int:
-    """Compare two assets, their outputs by `compare`; return the exit code of `diff`.
+def diff(
+    given: argparse.Namespace, parser: Parser, compare: Callable[[dict[str, object], dict[str, object]], Outputs]
+) -> int:
+    """Compare two assets, their outputs by `compare`; return the exit code of `diff`, whose words `parser` has read.
 
     Raises ConfigError for options that mean nothing here, PackageError.
     """
-    if wrong := [name for name, default in _PACKAGES_ONLY.items() if getattr(given, name) != default]:
+    if wrong := [name for name in _PACKAGES_ONLY if getattr(given, name) != parser.get_default(name)]:
         raise ConfigError(f"--{wrong[0]}: of Core ML's packages; Core AI's runtime computes an asset as it was written")
     for path in (given.a, given.b):
         if not path.is_dir():
@@ -168,7 +170,8 @@ def describe(found: ProgramDiff, units: str) -> list[str]:
         for counts, text in (
             (found["changed"], "of other types, settings or inputs"), (found["only_a"], "in A alone"), (found["only_b"], "in B alone"),
         ):  # fmt: skip
-            lines += [f"  {sum(counts.values())} {text}: {_name_counts(counts)}"] if counts else []
+            names = [f"{count} {name}" for name, count in counts.items()]
+            lines += [f"  {sum(counts.values())} {text}: {', '.join(names[:_SHOWN])}"] if counts else []
     if found["unsure"]:
         lines.append(f"  {count_text(found['unsure'], 'op')} could be paired in another way as well")
     if "placement" not in found:
@@ -221,10 +224,6 @@ def _read_median(group: Group) -> float:
 
 def _is_op(name: str) -> bool:
     return shorten(name) != "constant"
-
-
-def _name_counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in [*counts.items()][:_SHOWN])
 
 
 def _join(names: Sequence[str]) -> str:

@@ -52,13 +52,13 @@ def diff(args: list[str]) -> int:
         "and modules: same, paired, changed, only_a, only_b, unsure (counts of ops), and on macOS 27 placement, timing",
         "lines of text",
     )
-    return _diff(options.read(args))
+    return _diff(options.read(args), options)
 
 
 @running.within_memory()
-def _diff(given: argparse.Namespace) -> int:
+def _diff(given: argparse.Namespace, options: Parser) -> int:
     if _assets.are_assets((given.a, given.b)):
-        return _asset_diff.diff(given, _compare_outputs)
+        return _asset_diff.diff(given, options, _compare_outputs)
     installed.need_worker("ane-sweep diff")
     from ane_sweep.reference import drift_by_module, trace
 

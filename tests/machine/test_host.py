@@ -90,11 +90,11 @@ def test_macos_answers_are_read(monkeypatch):
     }
     monkeypatch.setattr(host.sys, "platform", "darwin")
     monkeypatch.setattr(tools, "text", lambda *command, timeout_s=5: answers.get(command[-1]))
-    host._still_json.cache_clear()
+    host._read_still.cache_clear()
     try:
         found = host.fingerprint()
     finally:
-        host._still_json.cache_clear()
+        host._read_still.cache_clear()
     assert (found["chip"], found["os_version"], found["os_build"]) == ("Apple M4", "26.1", "25B78")
     assert (found["cores"]["performance"], found["cores"]["efficiency"]) == (4, 6)
     assert found["low_power"] is True
