@@ -23,8 +23,7 @@ from ane_sweep.planner.matrix import Request
 from ane_sweep.planner.settle import plan_for
 from ane_sweep.report import drift, machines, page, screen
 from ane_sweep.results import assemble, timeline
-from ane_sweep.runner import display
-from ane_sweep.runner.executors import load_execute
+from ane_sweep.runner import display, executors
 from ane_sweep.runner.task_runner import Display, QuietDisplay
 from ane_sweep.store import files, leftovers, runs
 from ane_sweep.store.cache import Store, open_store
@@ -152,10 +151,9 @@ def run_remaining(
     done = outcomes or {}
     view = audience.watch(replace(plan, tasks={key: task for key, task in plan.tasks.items() if key not in done}))
     try:
-        budget = memory.memory_budget(settings.memory_gib)
+        runner = executors.make_runner(plan, run, store, settings, view, outcomes)
         meanwhile = partial(tracking.make_ready, settings.tracking, run.folder.parent.parent)
-        execute = load_execute(settings.executor.name)
-        return execute(plan, run, store, settings, view, budget, outcomes, meanwhile)
+        return executors.load_execute(settings.executor.name)(runner, settings, meanwhile)
     finally:
         view.close()
 

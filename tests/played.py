@@ -8,7 +8,7 @@ from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.settings import read_run
 from ane_sweep.bridge.task import Task, TaskResult
 from ane_sweep.runner import isolate
-from ane_sweep.runner.executors import local
+from ane_sweep.runner.executors import local, make_runner
 from ane_sweep.store import files
 from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run
@@ -63,9 +63,10 @@ class Stage:
         self.said.clear()
         folder = self.out / "runs" / run
         with Store(self.out / "cache") as store:
-            found = local.execute(
-                plan(), Run(folder, {}), store, read_run(SETTINGS | settings), self, 1 << 30, meanwhile=self.beside
-            )
+            asked = read_run(SETTINGS | settings)
+            runner = make_runner(plan(), Run(folder, {}), store, asked, self)
+            runner.budget = 1 << 30
+            found = local.execute(runner, asked, meanwhile=self.beside)
         return {key.rstrip("0"): outcome for key, outcome in found.items()}
 
     def stored(self, stage: str) -> Path:

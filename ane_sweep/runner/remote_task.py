@@ -95,12 +95,7 @@ def open_fleet_store(url: str, stop: threading.Event | None = None) -> shared.Sh
 
 
 _open_shared = cache(open_fleet_store)
-
-
-@cache
-def _fork_servers() -> ForkServers:
-    """Return the fork servers for the preparations of all sweeps; they live as long as this process."""
-    return ForkServers()
+_fork_servers = cache(ForkServers)  # for the preparations of all sweeps, as long as this process lives
 
 
 def run_remote_task(text: str) -> str:

@@ -27,7 +27,7 @@ from ane_sweep.planner.settle import plan_for
 from ane_sweep.report import page
 from ane_sweep.results import assemble
 from ane_sweep.runner import display, isolate
-from ane_sweep.runner.executors import local
+from ane_sweep.runner.executors import local, make_runner
 from ane_sweep.runner.gate import TimingGate
 from ane_sweep.store import files, runs
 from ane_sweep.store.cache import Store, open_store
@@ -74,7 +74,9 @@ def _walked(
     TimingGate.wait = lambda *_: SimpleNamespace()  # type: ignore[assignment,method-assign]  # it looks for 0.2 s, idle
     run = runs.open_run(out, plan, [], request.settings)
     view = display.make(plan, Console(file=io.StringIO(), width=160))
-    outcomes = step("walk", lambda: local.execute(plan, run, store, request.settings, view, ROOM))
+    runner = make_runner(plan, run, store, request.settings, view)
+    runner.budget = ROOM
+    outcomes = step("walk", lambda: local.execute(runner, request.settings))
     records = step("records", lambda: _records(plan, run, outcomes))
     step("written", lambda: _end(run, records))
     step("report", lambda: page.write(run.folder))

@@ -17,7 +17,7 @@ from ane_sweep.bridge.settings import read_run
 from ane_sweep.fleet import members
 from ane_sweep.runner import dask_connection, placement_rules, ready_queue, remote_task
 from ane_sweep.runner.dask_connection import FleetWorker
-from ane_sweep.runner.executors import dask
+from ane_sweep.runner.executors import dask, make_runner
 from ane_sweep.store import files, remote
 from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run
@@ -127,7 +127,9 @@ class Company:
         with Store(self.out / "home" / "cache") as store:
             run, plan = Run(self.out / "runs" / run, {}), plan or _plan()
             run.folder.mkdir(parents=True, exist_ok=True)  # as open_run leaves it
-            found = dask.execute(plan, run, store, told, self.stage, 1 << 30, outcomes)
+            runner = make_runner(plan, run, store, told, self.stage, outcomes)
+            runner.budget = 1 << 30
+            found = dask.execute(runner, told)
             self.shares = disk.read_json(run.folder / "run.json")["machines"]
         return {key.rstrip("0"): outcome for key, outcome in found.items()}
 

@@ -60,7 +60,8 @@ def played(tmp_path, monkeypatch):
 
     kept = {}  # what a run folder would have
 
-    def execute(plan, run, store, settings, view, budget, outcomes, beside=None):
+    def execute(runner, settings, meanwhile=None):
+        plan, run, outcomes = runner.plan, runner.run, runner.outcomes
         for key, task in plan.tasks.items():
             if key in outcomes:
                 continue

@@ -59,7 +59,8 @@ def played(tmp_path, monkeypatch):
             result.realised = {"runtime": task.params["runtime"]}
         return Outcome(StageStatus.OK, None, result)
 
-    def execute(plan, run, store, settings, view, budget, outcomes, beside=None):
+    def execute(runner, settings, meanwhile=None):
+        plan, outcomes = runner.plan, runner.outcomes
         for key, task in plan.tasks.items():
             if key not in outcomes:
                 assert outcomes.keys() >= {*task.inputs.values()}, f"{task.label} would wait for ever"

@@ -33,13 +33,10 @@ from ane_sweep.bridge.task import Task
 from ane_sweep.fleet import link
 from ane_sweep.runner.children import stop_on_signals
 from ane_sweep.runner.dask_connection import Calls, SchedulerConnection, SchedulerSession
-from ane_sweep.runner.gate import TimingGate
 from ane_sweep.runner.placement_rules import PlacementRules, describe_resources, program_of, required_resources
 from ane_sweep.runner.ready_queue import Attempt, LostAttempt, ReadyQueue, RetryPolicy
 from ane_sweep.runner.result_collector import ResultCollector
 from ane_sweep.runner.task_runner import Display, TaskRunner
-from ane_sweep.store.cache import Store
-from ane_sweep.store.runs import Run
 
 EXECUTOR = Executor(help="the workers of a fleet", places="ane_sweep.fleet.members:find_places")
 _TICK_S = 1.0
@@ -273,9 +270,7 @@ class DaskExecutor:
             if task.key not in self.attempts and self.queue.is_ready(task.key):
                 self._submit(task)
 
-        for (
-            attempt
-        ) in attempts:  # one call each: if the scheduler goes away again meanwhile, that is one more reconnect
+        for attempt in attempts:  # one call each: if the scheduler goes away meanwhile, that is one more reconnect
             self.calls.put(partial(submit_again, attempt.task))
 
     def _run_in_background(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
@@ -285,27 +280,14 @@ class DaskExecutor:
 
 
 def execute(
-    plan: Plan,
-    run: Run,
-    store: Store,
-    settings: RunSettings,
-    display: Display,
-    budget: int,
-    outcomes: dict[str, Outcome] | None = None,
-    meanwhile: Callable[[], None] | None = None,
+    runner: TaskRunner, settings: RunSettings, meanwhile: Callable[[], None] | None = None
 ) -> dict[str, Outcome]:
     """Run a plan on a fleet (see `Execute`). `meanwhile` is not called: this machine collects results as they come."""
     address, certificates = link.settings(settings.executor)
-    minutes = settings.budget_minutes
-    runner = TaskRunner(
-        plan, run, store, display, budget,
-        threads=1,
-        gate=TimingGate(**vars(settings.gate), tell=display.say),
-        outcomes={} if outcomes is None else outcomes,
-        deadline=None if minutes is None else time.monotonic() + 60 * minutes,
-    )  # fmt: skip
-    executor = DaskExecutor(plan, settings, display, ResultCollector(runner, settings), address, certificates)
+    minutes, collector = settings.budget_minutes, ResultCollector(runner, settings)
+    runner.deadline = None if minutes is None else time.monotonic() + 60 * minutes
+    executor = DaskExecutor(runner.plan, settings, runner.display, collector, address, certificates)
     with runner.fork_servers, stop_on_signals(runner.stop, runner.fork_servers):
         executor.run()
-    run.note(machines=executor.collector.tally.as_plain())
+    runner.run.note(machines=executor.collector.tally.as_plain())
     return runner.outcomes

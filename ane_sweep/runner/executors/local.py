@@ -8,14 +8,11 @@ from collections.abc import Callable
 import joblib
 
 from ane_sweep.bridge.executors import Executor
-from ane_sweep.bridge.plan import Outcome, Plan
+from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.runner.children import stop_on_signals
-from ane_sweep.runner.gate import TimingGate
 from ane_sweep.runner.slots import SlotQueue, order_in_rounds
-from ane_sweep.runner.task_runner import Display, TaskRunner
-from ane_sweep.store.cache import Store
-from ane_sweep.store.runs import Run
+from ane_sweep.runner.task_runner import TaskRunner
 from ane_sweep.store.shared import Shared
 
 EXECUTOR = Executor(help="this machine")
@@ -23,28 +20,17 @@ _PREPARING_SHARE = 0.7  # of a time budget, if anything is timed after it
 
 
 def execute(
-    plan: Plan,
-    run: Run,
-    store: Store,
-    settings: RunSettings,
-    display: Display,
-    budget: int,
-    outcomes: dict[str, Outcome] | None = None,
-    meanwhile: Callable[[], None] | None = None,
+    runner: TaskRunner, settings: RunSettings, meanwhile: Callable[[], None] | None = None
 ) -> dict[str, Outcome]:
     """Run a plan on this machine (see `Execute`). Preparation may use 70 % of a time budget, or all of it if nothing runs alone."""
     slots, minutes, began = settings.lanes, settings.budget_minutes, time.monotonic()
-    runner = TaskRunner(
-        plan, run, store, display, budget,
-        threads=max(1, (os.cpu_count() or 1) // slots),
-        gate=TimingGate(**vars(settings.gate), tell=display.say),
-        outcomes={} if outcomes is None else outcomes,
-    )  # fmt: skip
-    todo = [task for task in plan.tasks.values() if task.key not in runner.outcomes]
+    runner.threads, display = max(1, (os.cpu_count() or 1) // slots), runner.display
+    todo = [task for task in runner.plan.tasks.values() if task.key not in runner.outcomes]
     if minutes is not None:
         runner.deadline = began + 60 * minutes * (_PREPARING_SHARE if any(task.alone for task in todo) else 1)
     # Without a time budget the longest chain goes first; with one, the plan's order, which begins with what tells most.
-    queue = SlotQueue([task for task in todo if not task.alone], runner.outcomes, budget, longest_first=minutes is None)
+    preparing = [task for task in todo if not task.alone]
+    queue = SlotQueue(preparing, runner.outcomes, runner.budget, longest_first=minutes is None)
     if settings.store is not None:
         runner.shared = Shared(settings.store, display.say, stop=runner.stop)
     with runner.fork_servers, stop_on_signals(runner.stop, runner.fork_servers):
@@ -61,7 +47,7 @@ def execute(
         for task in order_in_rounds([task for task in todo if task.alone]):
             runner.outcomes[task.key] = runner.perform(task)
     if runner.shared is not None:
-        runner.shared.retry_pushes(store)
-        run.note(store={"url": runner.shared.url, **runner.shared.tally.as_plain()})
+        runner.shared.retry_pushes(runner.store)
+        runner.run.note(store={"url": runner.shared.url, **runner.shared.tally.as_plain()})
         display.say(runner.shared.describe_traffic())
     return runner.outcomes
