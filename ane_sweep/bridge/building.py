@@ -5,6 +5,7 @@ An option that differs from its default is part of the keys of those stages only
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ane_sweep.bridge import families, rewrites
@@ -19,7 +20,7 @@ STEPS = 32  # tokens that are decoded one by one where such a program is scored
 FP16_EXACT = 2048  # beyond this, fp16 has not every whole number (11 bits of significand)
 
 # The stages of axes that change what goes in and comes out, and so the reference outputs.
-_INTERFACE = ("reference", "examples", "convert", RUNS)
+_interface = partial(axis, enters=("reference", "examples", "convert", RUNS))
 
 
 def _own_mask(asked: Asked) -> str | None:
@@ -64,18 +65,16 @@ class _Interface:
     embeddings  outside: `inputs_embeds` (1,S,C) in place of ids
     """
 
-    head: str = axis(
+    head: str = _interface(
         "decoders: logits of every position, or of the last one",
         choices=("all", "last"),
         plain="all",
-        enters=_INTERFACE,
         only=MODELS["decoders"],
     )
-    mask: str = axis(
+    mask: str = _interface(
         "decoders: the causal mask",
         choices=("causal_const", "causal_per_head", "band_part", "causal_input", "qk_and_k"),
         plain="causal_const",
-        enters=_INTERFACE,
         only=(
             *MODELS["decoders"],
             Only(
@@ -128,11 +127,10 @@ class _Interface:
             ),
         ),
     )
-    classes: str = axis(
+    classes: str = _interface(
         "classifiers: what comes out, logits, or probabilities and the class's name as exporters have it",
         choices=("logits", "labels"),
         plain="logits",
-        enters=_INTERFACE,
         only=(
             *MODELS["blocks"],
             Only(
@@ -156,11 +154,10 @@ class _Interface:
             ),
         ),
     )
-    embeddings: str = axis(
+    embeddings: str = _interface(
         "the token lookup inside the program, or outside",
         choices=("in", "out"),
         plain="in",
-        enters=_INTERFACE,
         only=(
             *MODELS["texts"],
             Only(

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from ane_sweep.bridge import axes
@@ -60,6 +60,8 @@ def _rewrites(name: str, value: object) -> str | None:
 
 
 INSTALLED, LEAST_CONVERTER = "installed", "8.0"  # values of the axes `converter` and `torch_version`
+_conversion = partial(axis, honoured="precision", late=True)
+_installed = partial(_conversion, most=100, plain=INSTALLED, shapes=("install", "convert"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,25 +97,15 @@ class Common:
         honoured="precision",
         late=True,
     )
-    converter: str | float = axis(
+    converter: str | float = _installed(
         "which coremltools converts: the installed one, or a version as 8.3.0, which is installed aside (8.0 and newer)",
         check=_old_converter,
-        most=100,
         why="coremltools has no such version",
-        plain=INSTALLED,
-        shapes=("install", "convert"),
-        honoured="precision",
-        late=True,
     )
-    torch_version: str | float = axis(
+    torch_version: str | float = _installed(
         "which torch traces the model for the conversion: the installed one, or a version as 2.7.0, which is installed aside",
         check=_other_torch,
-        most=100,
         why="torch has no such version",
-        plain=INSTALLED,
-        shapes=("install", "convert"),
-        honoured="precision",
-        late=True,
     )
     toolchain: str = axis(
         "whose converter makes the program: Core ML's, or Core AI's (the extra coreai), whose assets runtime=coreai executes",
@@ -124,14 +116,12 @@ class Common:
         late=True,
     )
     precision: str = mapping(shapes=("convert",), honoured="precision")
-    compressor: str = axis(
+    compressor: str = _conversion(
         "what compresses weights: ane_sweep the program, or coreai_opt (the extra coreai) the torch model, whose codes both "
         "toolchains take; auto: the first that the toolchain has",
         choices=("auto", "ane_sweep", "coreai_opt"),
         plain="auto",
         shapes=("convert", "compress"),
-        honoured="precision",
-        late=True,
     )
     compute_units: str = axis(
         "what Core ML may use",

@@ -16,20 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import ConfigError, PackageError
-from ane_sweep.placement import (
-    advice,
-    by_module,
-    chips,
-    choice,
-    costs,
-    gates,
-    latency,
-    legality,
-    path,
-    programs,
-    reasons,
-    work,
-)
+from ane_sweep.placement import advice, chips, choice, costs, gates, latency, legality, path, programs, reasons, work
+from ane_sweep.placement.by_module import KEPT, list_modules
 from ane_sweep.placement.chips import Chip
 from ane_sweep.placement.programs import Flexible, Program
 from ane_sweep.placement.rows import OpRow, cost_share, count_ops
@@ -121,9 +109,9 @@ class Prediction:
             choice="; ".join(dict.fromkeys(chunk.choice for chunk in self.chunks if chunk.choice)) or None,
         )  # fmt: skip
 
-    def list_modules(self, most: int = by_module.KEPT) -> list[ModulePlace]:
+    def list_modules(self, most: int = KEPT) -> list[ModulePlace]:
         """Return the torch modules that cost most or keep most ops off the Neural Engine: see by_module.py."""
-        return by_module.list_modules(self.rows, self.programs, most)
+        return list_modules(self.rows, self.programs, most)
 
     def saving(self, rows: Sequence[OpRow]) -> advice.Saving | None:
         """Return the time saved if the Neural Engine took these rows, or None if there is no estimate."""

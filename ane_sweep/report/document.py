@@ -13,24 +13,13 @@ from ane_sweep.bridge import disk, metrics
 from ane_sweep.bridge.record import Record, Status, map_record_texts, read_records
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.bridge.task import DRAWN, Realised
-from ane_sweep.report import (
-    beside,
-    by_module,
-    columns,
-    drift,
-    estimates,
-    first,
-    inside,
-    machines,
-    off_ane,
-    search_section,
-    table,
-    tips,
-    views,
-)
+from ane_sweep.report import by_module, drift, estimates, first, inside, machines, off_ane, table, tips, views
+from ane_sweep.report.beside import section as compare_with_published
 from ane_sweep.report.blocks import Block, Grid, Para, Plots, Points, Section, figure_text, series_legend
+from ane_sweep.report.columns import LOADED
 from ane_sweep.report.doubts import RUNS, Doubt, about_all, with_cells
 from ane_sweep.report.drift import Drift
+from ane_sweep.report.search_section import section as describe_search
 from ane_sweep.results import ranking, search_log
 from ane_sweep.results.headline import answers_by_timing, is_check, is_timed, name_chip
 from ane_sweep.terminal import format_path
@@ -80,10 +69,10 @@ def sections(sweep: Sweep) -> list[Section]:
     made = [
         first.section(sweep.shown, sweep.records, sweep.runs), _cells(sweep, doubts), _failures(sweep.cells),
         _points("Doubts", [doubt.text for doubt in doubts if _is_doubt(doubt)], numbered=True),
-        _axes(sweep.shown), search_section.section(sweep.search, sweep.records),
+        _axes(sweep.shown), describe_search(sweep.search, sweep.records),
         off_ane.section(sweep.cells), by_module.section(sweep.shown), _placement(sweep.shown),
         tips.section(sweep.records), _accuracy(sweep),
-        _inside(sweep.shown), estimates.section(sweep.shown), beside.section(sweep.cells), _host_times(sweep.shown),
+        _inside(sweep.shown), estimates.section(sweep.shown), compare_with_published(sweep.cells), _host_times(sweep.shown),
         _points("Notes", [doubt.text for doubt in doubts if not _is_doubt(doubt)]),
         machines.section(sweep.records, sweep.info), _provenance(sweep),
     ]  # fmt: skip
@@ -108,7 +97,7 @@ def _cells(sweep: Sweep, doubts: list[Doubt]) -> Section:
     records, every = sweep.shown.records, len(sweep.records)
     *parts, last = table.list_columns(records)
     # behind the status, which a narrow page shows
-    minor = [part for part in parts if part.drop_order == columns.LOADED]
+    minor = [part for part in parts if part.drop_order == LOADED]
     parts = [*(part for part in parts if part not in minor), last, *first.list_other_estimates(records), *minor]
     status = [f"{r.status.value}: {r.reason}" if r.reason else r.status.value for r in records]
     last.cells = status

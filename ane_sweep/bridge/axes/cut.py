@@ -105,7 +105,7 @@ class Cut:
         shapes=("chunk",),
         honoured="chunks",
     )
-    pieces: int | str | None = axis(
+    pieces: int | str | None = _axis(
         "of the chunks only these, as 4-6 or 2: run by themselves, on what the chunks before them make",
         least=1,
         most=1000,
@@ -113,7 +113,6 @@ class Cut:
         check=_no_span,
         plain=None,
         shapes=("pieces",),
-        honoured="chunks",
         unhonoured="pieces={value}: runtime={runtime} runs no chunks; use runtime=reference or coreml",
         refuses=_pieces,
     )

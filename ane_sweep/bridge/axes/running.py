@@ -68,34 +68,31 @@ def _sizes(asked: Asked) -> str | None:
     return _SIZES if asked["copies_sizes"] and (asked["copies"] == 1 or asked["chunks"] != 1) else None
 
 
+_copies = partial(axis, shapes=("latency",), honoured="chunks")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Copies:
     """The axes of copies; with one copy they are part of no key."""
 
-    copies: int = axis(
+    copies: int = _copies(
         "programs loaded at once and timed in turns",
         least=1,
         most=1000,
         why=_LOADED,
         plain=1,
-        shapes=("latency",),
-        honoured="chunks",
         unhonoured="copies={copies}: runtime={runtime} loads no program; use runtime=reference or coreml",
     )
-    copies_kind: str = axis(
+    copies_kind: str = _copies(
         "the same program, or each with other weights",
         choices=("identical", "different"),
         plain="identical",
-        shapes=("latency",),
-        honoured="chunks",
         refuses=_kind,
     )
-    copies_order: str = axis(
+    copies_order: str = _copies(
         "in which order they are loaded; they are always called forward",
         choices=("forward", "reverse"),
         plain="forward",
-        shapes=("latency",),
-        honoured="chunks",
     )
     copies_sizes: list[float] | None = axis(
         "how much of the program each copy in turn is, 0 to 1; null: all of it",

@@ -9,18 +9,8 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from ane_sweep.worker import memory
-from ane_sweep.worker.grow import (
-    ALWAYS,
-    VARIABLE,
-    Converted,
-    calls,
-    frontend,
-    program,
-    proof,
-    recipes,
-    repeats,
-    weights,
-)
+from ane_sweep.worker.grow import ALWAYS, VARIABLE, Converted, calls, program, proof, recipes, repeats, weights
+from ane_sweep.worker.grow.frontend import remember_tensors
 from ane_sweep.worker.grow.repeats import Repeat
 from ane_sweep.worker.models import _lazy
 from ane_sweep.worker.models._mapped import TensorFiles
@@ -77,7 +67,7 @@ def _convert_few(
 
     filled = materialise_tensors(module, package.parent) if longer is None else repeats.swap_tensors(module, change)
     with (
-        repeats.shorten_lists(module, lists, longer), filled, recipes.collect_recipes() as observed, frontend.remember_tensors(module),
+        repeats.shorten_lists(module, lists, longer), filled, recipes.collect_recipes() as observed, remember_tensors(module),
         recipes.patch_numpy(),
     ):  # fmt: skip
         done = convert(package)
