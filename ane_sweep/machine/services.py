@@ -10,7 +10,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from ane_sweep.machine import stand_in, tools
 
@@ -53,11 +53,6 @@ def sizes() -> dict[str, int]:
     return dict(found)
 
 
-def state() -> list[dict[str, object]]:
-    """Return the helpers as JSON values for a record."""
-    return [asdict(helper) for helper in rows()]
-
-
 @dataclass(frozen=True)
 class Life:
     """One process over several readings: CPU seconds spent, the largest memory seen, and `stayed`, `started` or `ended`
@@ -96,11 +91,6 @@ def lives(looks: Sequence[Sequence[Helper]]) -> list[Life]:
         most = max(helper.resident_bytes for _, helper in times)
         found.append(Life(name, pid, None if spent is None else round(spent, 3), most, life))
     return found
-
-
-def plain(found: Sequence[Life]) -> list[dict[str, object]]:
-    """Return the lives as JSON values for a record."""
-    return [asdict(one) for one in found]
 
 
 def replaced(found: Sequence[Life]) -> list[str]:

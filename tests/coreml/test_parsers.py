@@ -8,7 +8,6 @@ import pytest
 from ane_sweep.machine import apple, services, stand_in, usb
 from ane_sweep.mil import analytics
 from ane_sweep.worker.programs.mlprogram import place as planner
-from ane_sweep.worker.runtimes import coreml
 from ane_sweep.worker.stages import place
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -144,7 +143,7 @@ def test_rosetta_is_refused_and_an_intel_mac_is_not(machine, arm64, reason, monk
     held = {"name": f"{machine} {arm64}", "source": "constructed", "host": {"machine": machine}, "answers": answers}
     path.write_text(json.dumps(held))
     monkeypatch.setenv(stand_in.VARIABLE, str(path))
-    said = coreml.available()
+    said = apple.no_coreml()
     assert said is None if reason is None else said.startswith(reason)
 
 

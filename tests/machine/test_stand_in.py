@@ -10,12 +10,11 @@ import pytest
 from ane_sweep.bridge import record
 from ane_sweep.bridge.record import Weights
 from ane_sweep.errors import ConfigError
-from ane_sweep.machine import host, stand_in, tools
+from ane_sweep.machine import apple, host, stand_in, tools
 from ane_sweep.planner import checks, chunking, config
 from ane_sweep.report import screen
 from ane_sweep.report.doubts import doubts
 from ane_sweep.tracking import describe
-from ane_sweep.worker.runtimes import coreml
 
 
 @pytest.fixture
@@ -73,7 +72,7 @@ def test_it_makes_this_host_a_mac_that_is_no_mac(script, monkeypatch):
     monkeypatch.delenv(stand_in.VARIABLE, raising=False)
     real = host.digest()
     made = script(host={"chip": "Apple M4"})
-    assert coreml.available() is None
+    assert apple.no_coreml() is None
     found = host.fingerprint()
     assert (found["chip"], found["stand_in"]) == ("Apple M4", made.label())
     assert host.digest() != real, "nothing scripted may ever be found in the cache by a real run"

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ane_sweep.bridge.runtimes import RUNTIMES
+from ane_sweep.bridge.runtimes import RUNTIMES, cannot
 from ane_sweep.errors import PackageError, UnsupportedOp
 from ane_sweep.worker.runtimes import reference
 from ane_sweep.worker.runtimes.reference import ReferenceRuntime
@@ -28,7 +28,7 @@ def test_what_it_says_of_itself(double, mil, tmp_path):
     wide = mil.write(tmp_path / "wide.mlpackage", {"x": X.astype(np.float32)}, lambda x: mil.mb.add(x=x, y=x))
     assert ReferenceRuntime([wide]).realised["numerics"] == "fp32"
     assert (
-        reference.available() is None
+        cannot("reference") is None
         and RUNTIMES["reference"].needs == "program"
         and "compute_units" not in RUNTIMES["reference"].honours
     )

@@ -14,6 +14,7 @@ import torch
 from pretended import THERE, Far, Made, Pretended
 
 from ane_sweep import reference
+from ane_sweep.bridge.runtimes import cannot
 from ane_sweep.errors import PackageError, Unavailable
 from ane_sweep.machine import nvidia
 from ane_sweep.reference import cuda, numerics
@@ -111,12 +112,12 @@ def test_what_is_missing_is_said(monkeypatch, tmp_path):
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: Spec)
     monkeypatch.setattr(nvidia, "gpus", lambda: ["NVIDIA H100"])
-    assert on_cuda.available() == "needs PyTorch's CUDA build, and the one installed has no CUDA"
+    assert cannot("reference_cuda") == "needs PyTorch's CUDA build, and the one installed has no CUDA"
     (tmp_path / "torch" / "lib").mkdir(parents=True)
     (tmp_path / "torch" / "lib" / "libtorch_cuda.so").touch()
-    assert on_cuda.available() is None
+    assert cannot("reference_cuda") is None
     monkeypatch.setattr(nvidia, "gpus", lambda: [])
-    assert on_cuda.available() == "needs an NVIDIA GPU, and nvidia-smi lists none"
+    assert cannot("reference_cuda") == "needs an NVIDIA GPU, and nvidia-smi lists none"
 
 
 def test_the_names_of_gpus_are_asked_of_the_driver(monkeypatch):

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from ane_sweep.bridge.runtimes import cannot
 from ane_sweep.errors import StageError, Unavailable
 from ane_sweep.planner.options import names, shipped
 from ane_sweep.planner.paths import conf_dir
@@ -15,7 +16,7 @@ mps = runtimes.get("torch_mps")
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="a Mac has it")
 def test_it_needs_a_mac():
-    assert mps.available() == "needs a Mac with Apple silicon"
+    assert cannot("torch_mps") == "needs a Mac with Apple silicon"
     with pytest.raises(Unavailable, match="this PyTorch has no MPS device"):
         mps.load({}, {})
 

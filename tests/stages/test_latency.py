@@ -136,8 +136,8 @@ def test_what_the_runtime_itself_says_is_written_down():
 
 
 def test_a_runtime_that_this_host_lacks(reference_folder, tmp_path, monkeypatch):
-    from ane_sweep.worker.runtimes import coreml
+    from ane_sweep.machine import apple
 
-    monkeypatch.setattr(coreml, "available", lambda: "needs macOS")
+    monkeypatch.setattr(apple, "no_coreml", lambda: "needs macOS")
     with pytest.raises(Unavailable, match="runtime=coreml needs macOS"):
         latency.run({**PARAMS, "runtime": "coreml"}, {"reference": reference_folder}, tmp_path)

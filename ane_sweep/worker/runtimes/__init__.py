@@ -3,8 +3,8 @@
 A runtime `runtimes/<name>.py`, or `programs/<name>/run.py` of a program kind, holds
 
     RUNTIME      its traits, a literal that is read without importing it: see bridge/runtimes.py
-    available()  None, or the reason why this host cannot run it ("needs macOS"); stages call it before loading. The
-                 planner does not import the module; it calls the function named by `cannot` in the literal
+    available()  if the module has it: None, or a further reason why this host cannot run it. The planner does not import
+                 the module; it calls the function named by `cannot` in the literal, and stages call both before loading
     load(params, inputs)  a Runtime
     functions(params, inputs, names)  the functions of a program with a key-value cache, {name: Runtime}; each with
                  `reset()`, which makes new `states`; a prediction continues from the states of the previous one
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ane_sweep.bridge import building, plugins
 from ane_sweep.bridge.building import DECODE, PREFILL
-from ane_sweep.bridge.runtimes import RUNTIMES
+from ane_sweep.bridge.runtimes import RUNTIMES, cannot
 from ane_sweep.errors import Unavailable
 from ane_sweep.worker.params import RuntimeParams
 from ane_sweep.worker.runtimes import _wrappers
@@ -25,7 +25,8 @@ from ane_sweep.worker.runtimes._runtime import Module, Runtime
 
 def check_available(name: str) -> None:
     """Raise Unavailable if this host cannot run a runtime."""
-    if reason := get(name).available():
+    own = getattr(get(name), "available", None)
+    if reason := cannot(name) or (own and own()):
         raise Unavailable(f"runtime={name} {reason}")
 
 

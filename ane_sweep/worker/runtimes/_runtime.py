@@ -66,7 +66,6 @@ class Runtime(Protocol):
 class Module(Protocol):
     """The interface of a runtime's module."""
 
-    def available(self) -> str | None: ...
     def load(self, params: dict[str, object], inputs: dict[str, Path]) -> Runtime: ...
     def functions(
         self, params: dict[str, object], inputs: dict[str, Path], names: tuple[str, ...]

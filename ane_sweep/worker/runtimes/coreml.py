@@ -25,11 +25,6 @@ RUNTIME = Traits(
 )  # fmt: skip
 
 
-def available() -> str | None:
-    """Return the reason why this host cannot run Core ML, or None."""
-    return apple.no_coreml()
-
-
 class FunctionParams(CoreMLParams, frozen=True):
     """Parameters of this runtime: those of Core ML, its load hints, and the function for a program with several."""
 
@@ -126,7 +121,7 @@ def load(params: dict[str, object], inputs: dict[str, Path]) -> CoreMLRuntime | 
 
     Raises errors.Unavailable off macOS, errors.PackageError, and StageError if Core ML refuses to load a program.
     """
-    if reason := available():
+    if reason := apple.no_coreml():
         raise Unavailable(f"runtime=coreml {reason}; runtime=reference executes the same programs on this host")
     programs = package.program_paths(inputs["program"])
     compiled = find_compiled(inputs["compiled"], programs) if "compiled" in inputs else None

@@ -31,10 +31,6 @@ SIDE_BY_SIDE = (
 )
 
 
-def available() -> str | None:
-    return None
-
-
 class ReferenceParams(Params, frozen=True):
     """Parameters of this runtime."""
 

@@ -7,7 +7,6 @@ that of this GPU and says nothing about Apple hardware.
 from pathlib import Path
 
 from ane_sweep.bridge.runtimes import Traits
-from ane_sweep.machine import nvidia
 from ane_sweep.worker.runtimes import reference
 
 RUNTIME = Traits(
@@ -15,10 +14,6 @@ RUNTIME = Traits(
     honours=("chunks", "precision", "target", "numerics", "effects"),
     cannot="ane_sweep.machine.nvidia:no_cuda", asks=("ane_sweep.machine.nvidia:gpus",),
 )  # fmt: skip
-
-
-def available() -> str | None:
-    return nvidia.no_cuda()
 
 
 def load(params: dict[str, object], inputs: dict[str, Path]) -> reference.ReferenceRuntime:

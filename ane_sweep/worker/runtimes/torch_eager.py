@@ -22,10 +22,6 @@ RUNTIME = Traits(
 )  # fmt: skip
 
 
-def available() -> str | None:
-    return None
-
-
 class TorchParams(Params, frozen=True):
     """Parameters of this runtime; the model's builder reads more of the same JSON."""
 

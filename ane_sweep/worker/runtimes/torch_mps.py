@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import StageError, Unavailable
-from ane_sweep.machine import apple
 from ane_sweep.worker.runtimes import torch_eager
 
 RUNTIME = Traits(
@@ -17,10 +16,6 @@ RUNTIME = Traits(
 )
 
 _FALLBACK = "PYTORCH_ENABLE_MPS_FALLBACK"
-
-
-def available() -> str | None:
-    return apple.no_silicon()
 
 
 def load(params: dict[str, object], inputs: dict[str, Path]) -> torch_eager.TorchRuntime:

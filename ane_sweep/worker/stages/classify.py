@@ -81,7 +81,7 @@ class Classifier:
 
     def __init__(self, params: dict[str, object], inputs: dict[str, Path]):
         self.params = Params.read(params)
-        programs.check_runtime(self.params.runtime)
+        runtimes.check_available(self.params.runtime)
         self.tokenizer, self.source = tokens.load_tokenizer(params, inputs)
         self.feeds = programs.GraphInputs(params, inputs)
         began = time.perf_counter()

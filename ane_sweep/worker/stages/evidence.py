@@ -16,6 +16,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ class EvidencePass:
     def read_services(self) -> None:
         """Report CPU time, memory and restarts of Apple's services during the pass, and the change of the machine's memory."""
         lives = services.lives(self.helpers)
-        self.sources["services"] = services.plain(lives) or "none of Apple's services for the Neural Engine was seen"
+        self.sources["services"] = list(map(asdict, lives)) or "none of Apple's services for the Neural Engine was seen"
         if again := services.replaced(lives):
             self.sources["services_note"] = f"another process than before: {', '.join(again)}"
         for name in dict.fromkeys(one.name for one in lives):

@@ -20,6 +20,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TypedDict
 
@@ -75,7 +76,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     work = Path(tempfile.mkdtemp(prefix="load-"))
     home = work / "home"
     home.mkdir()
-    before = services.state()
+    before = list(map(asdict, services.rows()))
     folders, description = copy_afresh(inputs, work)
     request = {"params": params, "inputs": {"reference": str(inputs["reference"]), **folders}}
     steps: Steps = {}
@@ -85,7 +86,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
         made["new_cache_entries"] = len(list_bundles(home) - entries)
         steps[name] = conversion.convert(made, Step)
     realised = {name: describe_cache(name, steps, description) for name in steps}
-    helpers = {"before": before, "after": services.state()}
+    helpers = {"before": before, "after": list(map(asdict, services.rows()))}
     content = {"schema": 1, "steps": steps, "cache": realised, "helpers": helpers}
     (out / "load.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
     return StageResult(_list_metrics(steps), {"load": realised, "ane_helpers": helpers})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ane_sweep.bridge import building
 from ane_sweep.bridge.building import DECODE, PREFILL
 from ane_sweep.bridge.kinds import KINDS
-from ane_sweep.errors import StageError, Unavailable
+from ane_sweep.errors import StageError
 from ane_sweep.worker import models, runtimes
 from ane_sweep.worker.models._types import Dynamic, Model
 from ane_sweep.worker.runtimes._wrappers import slice_step
@@ -121,7 +121,7 @@ class StatefulProgram:
 
 def load_program(params: dict[str, Any], inputs: dict[str, Path]) -> TextProgram:
     """Load the program type that the cell's options require. Raises Unavailable if this host lacks the runtime."""
-    check_runtime(params["runtime"])
+    runtimes.check_available(params["runtime"])
     if building.options(params).cache == "stateful":
         return StatefulProgram(params, inputs)
     return PairProgram(params, inputs) if KINDS[params["model"]["task"]].pair else WindowProgram(params, inputs)
@@ -134,11 +134,6 @@ def load_config(model: Model) -> Dynamic:
     skeleton: Dynamic = weights.build_meta_skeleton(model)
     config: Dynamic = skeleton.config
     return config
-
-
-def check_runtime(runtime: str) -> None:
-    if reason := runtimes.get(runtime).available():
-        raise Unavailable(f"runtime={runtime} {reason}")
 
 
 def check_finite(row: "np.ndarray") -> "np.ndarray":

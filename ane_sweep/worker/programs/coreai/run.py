@@ -13,7 +13,6 @@ import numpy as np
 
 from ane_sweep.bridge.runtimes import Traits
 from ane_sweep.errors import PackageError, StageError
-from ane_sweep.machine import coreai
 from ane_sweep.worker.runtimes._runtime import Arrays, Runtime
 
 T = TypeVar("T")
@@ -21,11 +20,6 @@ RUNTIME = Traits(
     needs="program", program="coreai", measured="Core AI's runtime on this CPU", hardware="CPU",
     honours=("precision",), auto=1, cannot="ane_sweep.machine.coreai:find_missing",
 )  # fmt: skip
-
-
-def available() -> str | None:
-    """Return the reason why this host cannot run Core AI's assets, or None."""
-    return coreai.find_missing()
 
 
 class CoreAIRuntime(Runtime):
