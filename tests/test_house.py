@@ -22,11 +22,11 @@ LIMITS = {
     "uses of Any": 178,
     "uses of dict[str, Any]": 80,
     "imports of our own modules inside functions": 72,
-    "files over 350 lines": 1,
+    "files over 350 lines": 0,
     "functions over 60 lines": 0,
     "option files in conf": 85,
     "lines of an option file": 84,
-    "lines of the package": 74_950,
+    "lines of the package": 74_781,
     "topics": 23,
     "words of the topics": 16_400,
 }
