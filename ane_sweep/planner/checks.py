@@ -251,11 +251,11 @@ def notes(
         )
     for name in dict.fromkeys(resolved_runtime(cell, (places or {}).get(cell.key)) for cell in cells):
         varied = {axis: {repr(cell.value(axis)) for cell in cells} for axis in axes}
-        unused = [axis for axis in axes if len(varied[axis]) > 1 and axis in idle(RUNTIMES[name].honours)]
-        for axis in unused:
-            found.append(
-                f"{axis} not applicable: runtime={name} does not know it, so cells that differ only in it share their work"
-            )
+        found += [
+            f"{axis} not applicable: runtime={name} does not know it, so cells that differ only in it share their work"
+            for axis in axes
+            if len(varied[axis]) > 1 and axis in idle(RUNTIMES[name].honours)
+        ]
     found += _slow(cells, sources)
     for cell in cells:
         if cell.kind.length == "architecture" and cell.seq_len != DECLARED["seq_len"].plain:

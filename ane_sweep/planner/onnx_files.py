@@ -25,15 +25,7 @@ FILE, SAMPLES = "file", "samples"  # the roles that a worker finds them under
 _OPSETS = (6, 21)
 _LFS = b"version https://git-lfs.github.com/spec/"
 _FLOATS, _BYTE, _BOOL = (1, 10, 11), 2, 9  # TensorProto.DataType: float, float16, double; uint8; bool
-_DTYPES = dict.fromkeys(_FLOATS, "float32") | {
-    2: "int32",
-    3: "int32",
-    4: "int32",
-    5: "int32",
-    6: "int32",
-    7: "int64",
-    9: "bool",
-}
+_DTYPES = dict.fromkeys(_FLOATS, "float32") | dict.fromkeys(range(2, 7), "int32") | {7: "int64", _BOOL: "bool"}
 _PASSES = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Add", "Where", "Transpose"}
 
 

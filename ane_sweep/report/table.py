@@ -44,9 +44,7 @@ def list_columns(records: list[Record], estimates: bool = False) -> list[Column]
     """
     axes = varying_axes(records)
     found = [Column("model", _model_names(records, axes), narrow="model")]
-    for axis in axes:
-        if axis != "model":
-            found.append(_axis_column(records, axis))
+    found += [_axis_column(records, axis) for axis in axes if axis != "model"]
     if len(_list_runtimes(records)) > 1 and "runtime" not in axes:
         ran = [str(record.realised.get("runtime") or "-") for record in records]
         found.append(Column("ran on", ran, narrow="ran on", drop_order=MINOR))
