@@ -15,6 +15,7 @@ from ane_sweep.fix.rewrite import REWRITES
 from ane_sweep.fix.trials import PlaceChange, Report, RewriteTrial
 from ane_sweep.mil import graph as mil
 from ane_sweep.mil import package as packages
+from ane_sweep.mil import pipeline
 from ane_sweep.mil.package import Package
 from ane_sweep.placement import chips, judge
 from ane_sweep.placement.chips import Chip
@@ -32,18 +33,24 @@ def fix(
     """Rewrite a package for a chip and write it to `out`, in place of what is there; without `out` only report.
 
     Rewrites that change the interface are applied if `only` names them, before the others; `sizes` is for them.
-    Nothing is written if no rewrite is kept. With `insist` a rewrite may take the whole program off the Neural Engine, and an
-    accuracy rewrite may cost time though the program does not need it. A rewrite, or a place of one, without which alone
-    the whole program computes the same is left out with that reason. Raises PackageError for a package that cannot be read,
-    ConfigError for an unknown chip or rewrite.
+    Nothing is written if no rewrite is kept. A pipeline's ML Program is rewritten, its interface never. With `insist` a rewrite
+    may take the whole program off the Neural Engine, and an accuracy rewrite may cost time though the program does not need
+    it. A rewrite, or a place of one, without which alone the whole program computes the same is left out with that reason.
+    Raises PackageError for a package that cannot be read, ConfigError for an unknown chip or rewrite.
     """
     names, wanted = rewrite.choose(only), chips.get(chip)
-    package = packages.read(path)
+    whole_package = packages.read(path, kinds=pipeline.KINDS)
+    package = pipeline.find_program(whole_package)
+    by_name = BY_NAME if package is whole_package else {}
+    if left_out := [name for name in only if name in BY_NAME and name not in by_name]:
+        raise PackageError(
+            f"{path}: a pipeline, whose other models read its interface: no --only {', '.join(left_out)}"
+        )
     figures.check_readable(package)
     folder = out.parent if out is not None else None
     with judge.pause_collection(), tempfile.TemporaryDirectory(prefix=".ane-sweep-", dir=folder) as scratch:
         work = Workpiece(package, wanted, Path(scratch), insist)
-        for name in BY_NAME:
+        for name in by_name:
             if name in only:
                 work.change_interface(name, sizes)
             elif not only:
@@ -52,7 +59,7 @@ def fix(
         report = Report(path, wanted.chip, work.first, work.figures, work.trials, proven)
         if report.applied and out is not None:
             made = Path(scratch) / out.name
-            output.write_package(package, work.package, made)
+            output.write_package(package, work.package, made, whole_package)
             output.put_in_place(made, out)
             report.written = out
     return report

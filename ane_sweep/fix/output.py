@@ -16,10 +16,11 @@ def copy_package(package: Package) -> Package:
     return replace(package, spec=spec)
 
 
-def write_package(source: Package, fixed: Package, target: Path) -> None:
+def write_package(source: Package, fixed: Package, target: Path, whole: Package) -> None:
     """Write the rewritten package. Without new or unused weights its weight file is a hard link to the original's.
 
-    Core ML never writes to a package, and neither does this project, so that the link is as good as a copy.
+    Core ML never writes to a package, and neither does this project, so that the link is as good as a copy. `whole` is the
+    source itself or the pipeline that has it, where the rewritten program takes its place.
     """
     weights = packages.create(target)
     held = {blob_key(value) for value in program_blob_values(source.spec.mlProgram)}
@@ -29,7 +30,8 @@ def write_package(source: Package, fixed: Package, target: Path) -> None:
     else:
         with BlobWriter(weights) as writer:
             fixed.move_blobs(program_blob_values(fixed.spec.mlProgram), writer, {})
-    packages.write(target, fixed.spec)
+    source.spec.CopyFrom(fixed.spec)
+    packages.write(target, whole.spec)
 
 
 def put_in_place(made: Path, target: Path) -> None:

@@ -66,6 +66,16 @@ def split(found: Package) -> tuple[list[Package], list[str]]:
     return programs, others
 
 
+def find_program(found: Package) -> Package:
+    """Return the only ML Program of a package, which was read with `kinds=KINDS`. Raises PackageError for several or none."""
+    programs, _ = split(found)
+    if len(programs) > 1:
+        raise PackageError(
+            f"{found.path}: a pipeline of {len(programs)} ML Programs: give each as a package of its own"
+        )
+    return programs[0]
+
+
 def find_weight_file(found: Package) -> Path | None:
     """Return the weight file of a program, or None if the program contains all constants itself or the file is missing."""
     value = next(program_blob_values(found.spec.mlProgram), None)

@@ -28,7 +28,7 @@ def fix(args: list[str]) -> int:
         "the chip, or the accuracy, gains by it. Figures are predicted. Without -o nothing is written.",
         "ane-sweep fix model.mlpackage -o better.mlpackage",
     )
-    parser.add("model MODEL", "a .mlpackage of an ML Program", nargs="?")
+    parser.add("model MODEL", "a .mlpackage of an ML Program, or of a pipeline with one", nargs="?")
     _workers.add_shared_options(parser, "the package to write (default: only report)")
     parser.add("--chip NAME", "whose prediction decides", default="m4")
     parser.add("--only NAME,...", "only these rewrites", read_names, ())

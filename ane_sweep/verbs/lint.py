@@ -25,6 +25,7 @@ from ane_sweep.folders import user_path
 from ane_sweep.hazards.rule import ProgramTrial
 from ane_sweep.machine.calibrated import find_measurements
 from ane_sweep.mil import package as packages
+from ane_sweep.mil import pipeline
 from ane_sweep.outward import escape_controls, mask_credentials
 from ane_sweep.placement import chips, judge
 from ane_sweep.placement.chips import Chip
@@ -192,8 +193,8 @@ def _save(file: Path, text: str) -> None:
 def _advise_fix(path: Path, chip: str, is_off: bool) -> str | None:
     """Return the command that rewrites a package, if a rewrite matches in it: for placement only if ops are off the ANE."""
     try:
-        names = rewriting.find_matches(packages.read(path))
-    except PackageError:  # a folder of chunks, or a pipeline: `fix` takes one ML Program
+        names = rewriting.find_matches(pipeline.find_program(packages.read(path, kinds=pipeline.KINDS)))
+    except PackageError:  # a folder of chunks, or a pipeline of several: `fix` takes one ML Program
         return None
     names = [name for name in names if is_off or rewriting.REWRITES[name].kind == "accuracy"]
     better = path.with_name(f"{path.stem}.fixed.mlpackage")

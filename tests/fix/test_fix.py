@@ -16,10 +16,11 @@ from coremltools.converters.mil import Builder as mb
 
 from ane_sweep.__main__ import main
 from ane_sweep.errors import ConfigError, PackageError
-from ane_sweep.fix import driver, rewrite
+from ane_sweep.fix import driver, proof, rewrite
 from ane_sweep.fix.build import Builder
 from ane_sweep.fix.rewrite import REWRITES, ProgramRewrite, Site
-from ane_sweep.mil import package
+from ane_sweep.mil import chunker, package, pipeline
+from ane_sweep.worker.runtimes.reference import ReferenceRuntime
 
 
 def convolve(x, count):
@@ -55,6 +56,35 @@ def test_what_gains_is_kept_and_the_rest_refused_with_the_reason(model, tmp_path
     again = driver.fix(report.written, tmp_path / "again.mlpackage", "m1")
     assert again.applied == [] and again.written is None and not (tmp_path / "again.mlpackage").exists()
     assert {path.name for path in tmp_path.iterdir()} == {"better.mlpackage"}
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_the_program_of_a_pipeline_is_rewritten_in_its_place(model, tmp_path):
+    piped, better = tmp_path / "piped.mlpackage", tmp_path / "better.mlpackage"
+    pipeline.merge([model], piped)
+    spec = package.read(piped, kinds=pipeline.KINDS).spec
+    other = spec.pipeline.models.add(specificationVersion=8)
+    other.neuralNetwork.layers.add(name="stays")
+    package.write(piped, spec)
+    with pytest.raises(PackageError, match="a pipeline, whose other models read its interface: no --only lookups_out"):
+        driver.fix(piped, better, "m1", ("lookups_out",))
+
+    report = driver.fix(piped, better, "m1")
+    assert "reflect_pad" in [trial.rewrite for trial in report.applied]
+    written = package.read(better, kinds=pipeline.KINDS).spec
+    assert written.description == spec.description and written.pipeline.models[1] == other
+    feed = {"x": np.random.default_rng(0).standard_normal((1, 64, 32, 32)).astype(np.float16)}
+    parts = [chunker.extract_program(path, tmp_path / f"of_{path.name}") for path in (piped, better)]
+    before, after = (ReferenceRuntime([part]).predict(feed)["out"] for part in parts)
+    assert proof.compare_db(np.asarray(before, np.float32), np.asarray(after, np.float32)) > 60
+
+    twice = tmp_path / "twice.mlpackage"
+    spec.pipeline.models[1].CopyFrom(spec.pipeline.models[0])
+    package.create(twice)
+    package.write(twice, spec)
+    with pytest.raises(PackageError, match="a pipeline of 2 ML Programs"):
+        driver.fix(twice)
 
 
 class Wrong:
