@@ -39,9 +39,9 @@ def fix(
     Raises PackageError for a package that cannot be read, ConfigError for an unknown chip or rewrite.
     """
     names, wanted = rewrite.choose(only), chips.get(chip)
-    whole_package = packages.read(path, kinds=pipeline.KINDS)
-    package = pipeline.find_program(whole_package)
-    by_name = BY_NAME if package is whole_package else {}
+    outer = packages.read(path, kinds=pipeline.KINDS)
+    package = pipeline.find_program(outer)
+    by_name = BY_NAME if package is outer else {}
     if left_out := [name for name in only if name in BY_NAME and name not in by_name]:
         raise PackageError(
             f"{path}: a pipeline, whose other models read its interface: no --only {', '.join(left_out)}"
@@ -59,7 +59,7 @@ def fix(
         report = Report(path, wanted.chip, work.first, work.figures, work.trials, proven)
         if report.applied and out is not None:
             made = Path(scratch) / out.name
-            output.write_package(package, work.package, made, whole_package)
+            output.write_package(package, work.package, made, None if package is outer else outer)
             output.put_in_place(made, out)
             report.written = out
     return report

@@ -16,11 +16,11 @@ def copy_package(package: Package) -> Package:
     return replace(package, spec=spec)
 
 
-def write_package(source: Package, fixed: Package, target: Path, whole: Package) -> None:
+def write_package(source: Package, fixed: Package, target: Path, pipeline: Package | None = None) -> None:
     """Write the rewritten package. Without new or unused weights its weight file is a hard link to the original's.
 
-    Core ML never writes to a package, and neither does this project, so that the link is as good as a copy. `whole` is the
-    source itself or the pipeline that has it, where the rewritten program takes its place.
+    Core ML never writes to a package, and neither does this project, so that the link is as good as a copy. In a
+    `pipeline` that holds the source the rewritten program takes the place of the source's.
     """
     weights = packages.create(target)
     held = {blob_key(value) for value in program_blob_values(source.spec.mlProgram)}
@@ -30,8 +30,9 @@ def write_package(source: Package, fixed: Package, target: Path, whole: Package)
     else:
         with BlobWriter(weights) as writer:
             fixed.move_blobs(program_blob_values(fixed.spec.mlProgram), writer, {})
-    source.spec.CopyFrom(fixed.spec)
-    packages.write(target, whole.spec)
+    if pipeline is not None:
+        source.spec.CopyFrom(fixed.spec)
+    packages.write(target, (pipeline or fixed).spec)
 
 
 def put_in_place(made: Path, target: Path) -> None:
