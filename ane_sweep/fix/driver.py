@@ -2,7 +2,6 @@
 
 import math
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from ane_sweep.errors import PackageError
@@ -77,18 +76,19 @@ class Workpiece:
         self.first = self.start_figures = figures.measure_figures(package, chip)
         self.settled: list[RewriteTrial] = []
         self.excluded: set[tuple[str, str]] = set()
-        self.proofs: dict[tuple[str, str], Proof | str] = {}
+        self.proofs: dict[tuple[object, ...], Proof | str] = {}
         self.start()
 
     def start(self) -> None:
         """Begin again, with the program as it is before the rewrites that keep its interface."""
         self.figures, self.trials = self.start_figures, list(self.settled)
         self.kept: list[tuple[str, Package]] = []
-        self.turn_to(output.copy_package(self.source))
+        self.tried: dict[str, tuple[int, list[RewriteTrial]]] = {}
+        self.turn_to(self.source)
 
-    def turn_to(self, package: Package) -> None:
-        """Let a package be the present one."""
-        self.package, self.graphs = package, self.open_graphs(package)
+    def turn_to(self, package: Package, graphs: dict[str, Graph] | None = None) -> None:
+        """Let a package be the present one; `graphs` hold its ops, if they are open."""
+        self.package, self.graphs = package, functions.open_functions(package, self.scratch, graphs)
 
     def run(self, names: list[str]) -> str:
         """Apply rewrites until none is kept, and leave out what the proof of the whole refuses. Return the proof as text."""
@@ -117,7 +117,7 @@ class Workpiece:
         programs = [self.source, *(package for _, package in self.kept)]
         names = [name for name, _ in self.kept]
         step = whole.find_first(
-            len(names), lambda count: whole.prove(self.source, programs[count], names[:count]).holds
+            len(names), lambda count: whole.prove(self.source, programs[count], names[:count]).problem is None
         )
         name = names[step - 1]
         self.turn_to(programs[step - 1])
@@ -128,7 +128,7 @@ class Workpiece:
         def holds(count: int) -> bool:
             attempt = RewriteAttempt(self, name, count)
             attempt.apply()
-            return whole.prove(self.source, attempt.package, names[:step]).holds
+            return whole.prove(self.source, attempt.package, names[:step]).problem is None
 
         place = changes[whole.find_first(len(changes), holds) - 1]
         self.excluded.add((place.rewrite, place.place))
@@ -137,11 +137,6 @@ class Workpiece:
             reason += "; so are all other places, after as many as this"
         self.settled.append(RewriteTrial(name, "refused", reason, self.first, self.first))
         self.start()
-
-    def open_graphs(self, package: Package) -> dict[str, Graph]:
-        """Return every function of a package as a graph."""
-        names = sorted(package.spec.mlProgram.functions)
-        return {name: Graph(mil.view_program(package, name), self.scratch) for name in names}
 
     def offer(self, name: str) -> None:
         """Report a rewrite that changes the interface and matches: it is not applied without its name."""
@@ -183,7 +178,12 @@ class Workpiece:
         return kept
 
     def _try(self, name: str) -> bool:
-        """Try a rewrite, once more without the places whose proof failed."""
+        """Try a rewrite, once more without the places whose proof failed; not again on the program for which it was refused."""
+        tried_on, again = self.tried.get(name, (-1, []))
+        if tried_on == len(self.kept):
+            self.trials += again
+            return False
+        self.tried[name] = len(self.kept), []
         refused: list[str] = []
         while True:
             attempt = RewriteAttempt(self, name)
@@ -199,18 +199,20 @@ class Workpiece:
             return False
         trial = attempt.judge()
         self.trials.append(trial)
-        if trial.status == "applied":
-            self.figures = trial.after
-            self.kept.append((name, attempt.package))
-            self.turn_to(attempt.package)
-        return trial.status == "applied"
+        if trial.status != "applied":
+            self.tried[name][1].append(trial)
+            return False
+        self.figures = trial.after
+        self.kept.append((name, attempt.package))
+        self.turn_to(attempt.package, attempt.graphs)
+        return True
 
 
 class RewriteAttempt:
-    """One rewrite (and those that go with it) on a copy of a program, at no more than `most` places."""
+    """One rewrite (and those that go with it) on a program, at no more than `most` places; `work` keeps the program as it is."""
 
     def __init__(self, work: Workpiece, name: str, most: float = math.inf):
-        self.work, self.name, self.most, self.package = work, name, most, work.package
+        self.work, self.name, self.most, self.package, self.graphs = work, name, most, work.package, work.graphs
         self.changes: list[PlaceChange] = []
         self.regions: dict[str, list[Region]] = {}  # by function; of accuracy rewrites alone
         self.worst: Proof | None = None
@@ -218,26 +220,31 @@ class RewriteAttempt:
 
     def apply(self) -> Failures:
         """Apply the rewrites to all functions. Return the places whose proof failed, with the problem."""
-        if not any(site for graph in self.work.graphs.values() for site in self._find_sites(graph, self.name)):
+        sites = {function: self._find_sites(graph, self.name) for function, graph in self.graphs.items()}
+        if not any(sites.values()):
             return {}
-        self.package = output.copy_package(self.work.package)
+        self.work.graphs = functions.open_functions(self.package, self.work.scratch, self.graphs)
         failed: Failures = {}
-        for function, graph in self.work.open_graphs(self.package).items():
-            self.function = function
+        for function, graph in self.graphs.items():
+            self.function, found = function, sites[function]
             for name in (self.name, *REWRITES[self.name].then):
-                for _ in range(_MOST_PASSES):
-                    if not self._apply_to(graph, name, failed):
+                for count in range(_MOST_PASSES):
+                    if count or name != self.name:
+                        found = self._find_sites(graph, name)
+                    if not self._apply_to(graph, name, found, failed):
                         break
-            graph.program.block.CopyFrom(graph.write_block())
+        self.package = output.copy_package(self.package)
+        for function, graph in self.graphs.items():
+            mil.view_program(self.package, function).block.CopyFrom(graph.write_block())
         return failed
 
-    def _find_sites(self, graph: Graph, name: str) -> Iterator[rewrite.Site]:
-        return (site for site in rewrite.find_sites(name, graph) if (name, site.name) not in self.work.excluded)
+    def _find_sites(self, graph: Graph, name: str) -> list[rewrite.Site]:
+        return [site for site in rewrite.find_sites(name, graph) if (name, site.name) not in self.work.excluded]
 
-    def _apply_to(self, graph: Graph, name: str, failed: Failures) -> bool:
+    def _apply_to(self, graph: Graph, name: str, sites: list[rewrite.Site], failed: Failures) -> bool:
         """Apply one rewrite to the places where it matches now; return True if it changed one."""
         module, changed = rewrite.load(name), len(self.changes)
-        for site in list(self._find_sites(graph, name)):
+        for site in sites:
             place = site.name
             if not site.is_alive or len(self.changes) >= self.most:
                 continue
@@ -262,7 +269,7 @@ class RewriteAttempt:
 
     def _prove(self, graph: Graph, name: str, region: proof.Region, masks: tuple[str, ...]) -> Proof | str:
         """Return the proof of a region, from memory if an equal one was proven, or the reason why it cannot be run."""
-        one, key = REWRITES[name], (name, proof.sign(region))
+        one, key = REWRITES[name], (name, *proof.sign(region))
         if key not in self.work.proofs:
             try:
                 found = proof.prove_region(

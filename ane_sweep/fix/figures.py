@@ -33,7 +33,7 @@ class Figures:
 
 def measure_figures(package: Package, chip: Chip) -> Figures:
     """Return the figures of a package on a chip with compute units cpu_and_ne. Raises errors.PackageError."""
-    prediction = predict.predict_chain([programs.describe_package(package)], chip, "cpu_and_ne")
+    prediction = predict.predict_chain([programs.describe_package(package, is_brief=True)], chip, "cpu_and_ne")
     rows = prediction.rows
     counted, estimate = count_ops(rows), prediction.estimate
     return Figures(

@@ -1,6 +1,7 @@
 """Parts of rewrites that change the interface: outputs replaced, ops without readers dropped, descriptions of functions."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 
 from ane_sweep.fix.graph import Graph
@@ -18,16 +19,15 @@ _VERSION = 9  # of the specification with that opset
 Functions = Mapping[str, tuple[MIL_pb2.Function, Model_pb2.FunctionDescription]]
 
 
-def open_functions(package: Package) -> dict[str, Graph]:
-    """Return the functions of a package as graphs that add no weight."""
-    names = sorted(package.spec.mlProgram.functions)
-    return {name: Graph(mil.view_program(package, name), Path()) for name in names}
+def open_functions(package: Package, scratch: Path = Path(), like: dict[str, Graph] | None = None) -> dict[str, Graph]:
+    """Return the functions of a package as graphs, with the ops of graphs that are open; without `scratch` they add no weight."""
+    opened, names = like or {}, sorted(package.spec.mlProgram.functions)
+    return {name: Graph(mil.view_program(package, name), scratch, opened.get(name)) for name in names}
 
 
 def keep_default(package: Package) -> Package:
     """Return a package with its default function alone: figures of one call."""
-    spec, default = Model_pb2.Model(), mil.default_function(package.spec)
-    spec.CopyFrom(package.spec)
+    spec, default = deepcopy(package.spec), mil.default_function(package.spec)
     for name in list(spec.mlProgram.functions):
         if name != default:
             del spec.mlProgram.functions[name]
@@ -41,13 +41,9 @@ def opset_number(function: MIL_pb2.Function) -> int:
 
 def describe_function(spec: Model_pb2.Model, name: str) -> Model_pb2.FunctionDescription:
     """Return a copy of a function's description as one of several functions has it."""
-    source, made = chain.function_description(spec, name), Model_pb2.FunctionDescription()
-    made.input.extend(source.input)
-    made.output.extend(source.output)
-    made.state.extend(source.state)
-    made.predictedFeatureName = source.predictedFeatureName
-    made.predictedProbabilitiesName = source.predictedProbabilitiesName
-    return made
+    source = chain.function_description(spec, name)
+    kept = ("input", "output", "state", "predictedFeatureName", "predictedProbabilitiesName")
+    return Model_pb2.FunctionDescription(**{part: getattr(source, part) for part in kept})
 
 
 def set_functions(spec: Model_pb2.Model, functions: Functions, default: str) -> None:
@@ -90,7 +86,7 @@ def replace_outputs(package: Package, name: str, graph: Graph, new: Mapping[str,
     outputs = list(dict.fromkeys(new.get(one, one) for one in block.outputs))
     own = {feature.name: feature for feature in features}
     described = [own[one] if one in own else describe_value(graph, one) for one in outputs]
-    copies = [Model_pb2.FeatureDescription.FromString(one.SerializeToString()) for one in described]
+    copies = [deepcopy(one) for one in described]
     del features[:]
     features.extend(copies)
     del block.outputs[:]
@@ -106,7 +102,6 @@ def drop_dead(block: MIL_pb2.Block) -> None:
         if has_effect(proto) or any(value.name in needed for value in proto.outputs):
             needed |= view_op(0, proto).reads
             kept.append(proto)
-    rest = MIL_pb2.Block()
-    rest.operations.extend(reversed(kept))
+    rest = [deepcopy(proto) for proto in reversed(kept)]
     del block.operations[:]
-    block.operations.extend(rest.operations)
+    block.operations.extend(rest)

@@ -10,6 +10,7 @@ need no change. Every step costs as much as it touches; nothing walks the whole 
 """
 
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -23,14 +24,29 @@ from ane_sweep.mil.proto import MIL_pb2
 
 
 class Node:
-    """One op of a graph, in a linked list of all ops. `proto` is its message; code that renames a value in it calls `forget`."""
+    """One op of a graph, in a linked list of all ops. `proto` is its message; code that renames a value changes `own()`."""
 
-    __slots__ = ("_given", "_names", "_outputs", "back", "is_alive", "next", "proto", "type")
+    __slots__ = ("_given", "_names", "_outputs", "back", "is_alive", "is_shared", "next", "proto", "type", "view")
 
     def __init__(self, proto: MIL_pb2.Operation):
-        self.proto, self.type, self.is_alive = proto, proto.type, True
+        self.proto, self.type, self.is_alive, self.is_shared = proto, proto.type, True, False
         self.back = self.next = self
+        self.view: tuple[AxisView | None, ...] = ()  # of layout.read_view: values may be renamed, not reshaped
         self.forget()
+
+    def share(self) -> "Node":
+        """Return the op for another graph. Both share one message; `own` copies it before a change."""
+        made = Node(self.proto)
+        made._given, made._names, made._outputs, made.view = self._given, self._names, self._outputs, self.view
+        self.is_shared = made.is_shared = True
+        return made
+
+    def own(self) -> MIL_pb2.Operation:
+        """Return the message, to rename values in it."""
+        if self.is_shared:
+            self.proto, self.is_shared = deepcopy(self.proto), False
+        self.forget()
+        return self.proto
 
     def forget(self) -> None:
         """Read the names in the message again when they are needed."""
@@ -56,10 +72,6 @@ class Node:
         found = self.reads(parameter)
         return found[0] if len(found) == 1 else None
 
-    def bindings(self) -> Iterator[MIL_pb2.Argument.Binding]:
-        """Yield every named argument of the op, and those of nested blocks that may be outside values."""
-        yield from messages.list_bindings(self.proto)
-
     def names(self) -> set[str]:
         """Return the names of all outside values that the op needs."""
         if self._names is None:
@@ -77,22 +89,23 @@ class Journal:
 
 
 class Graph:
-    """The main block of one function. New weights are written to `scratch`, a folder, until the package is written."""
+    """The main block of one function, with the ops of the graph `like`. New weights go to the folder `scratch`."""
 
-    def __init__(self, program: mil.Program, scratch: Path):
+    def __init__(self, program: mil.Program, scratch: Path, like: "Graph | None" = None):
         self.program, self.scratch = program, scratch
         self.inputs, self.outputs = program.inputs, set(program.outputs)
-        self.types = dict(program.types)
+        nodes = [Node(proto) for proto in program.block.operations] if like is None else [one.share() for one in like]
+        types = program.types if like is None else like.types
+        made = [name for node in nodes for name in node.outputs]
+        self.types: dict[str, MIL_pb2.ValueType] = {name: types[name] for name in (*self.inputs, *made)}
         self.journal = Journal()
         self._end = Node(MIL_pb2.Operation())
         self._maker: dict[str, Node] = {}
         self._users: dict[str, dict[Node, None]] = {}
         self._by_type: dict[str, dict[Node, None]] = {}
-        self._names = {*self.types, *messages.nested_names(program.block)}
-        self._kinds: dict[str, tuple[MIL_pb2.ValueType, TensorType | None]] = {}  # what each type says, once read
-        self.views: dict[Node, AxisView | None] = {}  # of layout.read_view: an op's values may be renamed, not reshaped
-        for proto in program.block.operations:
-            self._insert(Node(proto), self._end)
+        self._names = {*self.types, *messages.nested_names(node.proto for node in nodes)}
+        for node in nodes:
+            self._insert(node, self._end)
 
     def begin_site(self) -> None:
         """Forget the changes so far: the journal is of one place."""
@@ -127,12 +140,8 @@ class Graph:
 
     def kind(self, name: str | None) -> TensorType | None:
         """Return the type of a value, or None if it is no tensor."""
-        if name is None or (given := self.types.get(name)) is None:
-            return None
-        known = self._kinds.get(name)
-        if known is None or known[0] is not given:
-            known = self._kinds[name] = given, tensor_type(given)
-        return known[1]
+        given = self.types.get(name) if name is not None else None
+        return tensor_type(given) if given is not None else None
 
     def dtype(self, name: str) -> str:
         """Return the element type of a tensor. Raises ValueError for another value."""
@@ -140,7 +149,11 @@ class Graph:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the sizes of a tensor. Raises ValueError if one is unknown; `static` tells before."""
-        return tuple(_require_size(size, name) for size in self._tensor(name).shape)
+        shape = self._tensor(name).shape
+        known = tuple([size for size in shape if size is not None])
+        if len(known) < len(shape):
+            raise ValueError(f"`{name}` has a size that is not known")
+        return known
 
     def static(self, *names: str | None) -> bool:
         """Return True if all of these are tensors whose sizes are known."""
@@ -243,7 +256,7 @@ class Graph:
 
     def write_block(self) -> MIL_pb2.Block:
         """Return the graph as a Block message. Raises PackageError if an op reads a value before it is made."""
-        made, block = set(self.inputs), MIL_pb2.Block()
+        made = set(self.inputs)
         for node in self:
             if not node.names() <= made:
                 lacking = sorted(node.names() - made)[0]
@@ -254,12 +267,12 @@ class Graph:
         if not self.outputs <= made:
             raise PackageError(f"{self.program.package.path}: a rewrite lost an output")
         source = self.program.block
-        block.inputs.extend(source.inputs)
-        block.outputs.extend(source.outputs)
-        for key, value in source.attributes.items():
-            block.attributes[key].CopyFrom(value)
-        block.operations.extend([node.proto for node in self])
-        return block
+        return MIL_pb2.Block(
+            inputs=source.inputs,
+            outputs=source.outputs,
+            attributes=source.attributes,
+            operations=[node.proto for node in self],
+        )
 
     def _tensor(self, name: str) -> TensorType:
         kind = self.kind(name)
@@ -278,22 +291,20 @@ class Graph:
             self._users.setdefault(name, {})[node] = None
 
     def _rename_output(self, node: Node, old: str, new: str) -> None:
-        for value in node.proto.outputs:
+        for value in node.own().outputs:
             if value.name == old:
                 value.name = new
                 self.types[new] = value.type
-        node.forget()
         self._maker[new] = self._maker.pop(old)
 
     def rename_reads(self, old: str, new: str, nodes: Iterable[Node]) -> None:
         """Let ops that read `old` read `new` instead; the journal does not know."""
         for node in nodes:
-            for binding in node.bindings():
+            for binding in messages.list_bindings(node.own()):
                 if binding.name == old:
                     binding.name = new
             for block in node.proto.blocks:
                 messages.rename_outputs(block, old, new)
-            node.forget()
             self._users[old].pop(node, None)
             self._users.setdefault(new, {})[node] = None
 
@@ -319,9 +330,3 @@ class Graph:
                 self._users[name].pop(node, None)
                 if (maker := self._maker.get(name)) is not None:
                     left.append(maker)
-
-
-def _require_size(size: int | None, name: str) -> int:
-    if size is None:
-        raise ValueError(f"`{name}` has a size that is not known")
-    return size

@@ -8,7 +8,7 @@ import numpy as np
 from ane_sweep.errors import PackageError
 from ane_sweep.fix.interface import Change, Run, Values
 from ane_sweep.fix.proof import Proof, compare_db, largest_difference
-from ane_sweep.fix.whole import MOST_WHOLE_BYTES, draw_function_inputs
+from ane_sweep.fix.whole import MOST_WHOLE_BYTES, draw_function_inputs, run_function
 from ane_sweep.mil import graph as mil
 from ane_sweep.mil.package import Package
 from ane_sweep.mil.proto import MIL_pb2
@@ -37,7 +37,7 @@ def prove_change(before: Package, change: Change) -> Proof:
 def _compare(before: Package, after: Package, run: Run) -> Proof:
     given = draw_function_inputs(before, run.before, np.random.default_rng(_SEED), run.shapes)
     values = {**given, **_run_part(before, run, run.head, given)}
-    exact, half = (_run(before, run.before, given, mode) for mode in ("fp32", "fp16"))
+    exact, half = (run_function(before, run.before, given, mode) for mode in ("fp32", "fp16"))
     new = run.to_new(values)
     made, fixed = (run.to_old(given, _finish(before, after, run, new, mode)) for mode in ("fp32", "fp16"))
     difference = max(largest_difference(value, made[name]) for name, value in exact.items())
@@ -55,7 +55,7 @@ def _compare(before: Package, after: Package, run: Run) -> Proof:
 def _finish(before: Package, after: Package, run: Run, given: Values, mode: str) -> Values:
     """Return the outputs of the new function, and what the host makes of them."""
     names = {value.name for value in after.spec.mlProgram.functions[run.after].inputs}
-    made = _run(after, run.after, {name: value for name, value in given.items() if name in names}, mode)
+    made = run_function(after, run.after, {name: value for name, value in given.items() if name in names}, mode)
     return {**made, **_run_part(before, run, run.tail, made)}
 
 
@@ -69,11 +69,3 @@ def _run_part(package: Package, run: Run, ops: Sequence[MIL_pb2.Operation], give
     types = {name: program.types[name] for name in given if name in program.types}
     values = {name: given[name] for name in types}
     return run_ops(package, program.opset, [*own, *ops], made, types, values, "fp32")
-
-
-def _run(package: Package, name: str, given: Values, mode: str) -> dict[str, np.ndarray]:
-    """Return a function's outputs, and its states when it is done."""
-    function = package.spec.mlProgram.functions[name]
-    block = function.block_specializations[function.opset]
-    inputs = {value.name: value.type for value in function.inputs}
-    return run_ops(package, function.opset, block.operations, list(block.outputs), inputs, given, mode)

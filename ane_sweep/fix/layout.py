@@ -47,9 +47,9 @@ def read_view(graph: Graph, node: Node | None) -> AxisView | None:
     """Return the view that an op makes of its input, or None for another op or unknown sizes."""
     if node is None or node.type not in VIEWS:
         return None
-    if node not in graph.views:
-        graph.views[node] = _read_view(graph, node)
-    return graph.views[node]
+    if not node.view:
+        node.view = (_read_view(graph, node),)
+    return node.view[0]
 
 
 def _read_view(graph: Graph, node: Node) -> AxisView | None:
@@ -128,10 +128,8 @@ def find_step(graph: Graph, name: str, step: Step) -> str | None:
     """Return the value that a reshape or a transpose just after the op that makes a value gives, or None."""
     source = graph.shape(name)
     wanted = AxisView.reshape(source, step[1]) if step[0] == "reshape" else AxisView.transpose(source, step[1])
-    for node in _first_readers(graph, name):
-        if node.read("x") == name and read_view(graph, node) == wanted:
-            return node.outputs[0]
-    return None
+    found = {node for node in graph.users(name) if node.read("x") == name and read_view(graph, node) == wanted}
+    return next((node.outputs[0] for node in _first_readers(graph, name) if node in found), None) if found else None
 
 
 def _first_readers(graph: Graph, name: str) -> Iterator[Node]:

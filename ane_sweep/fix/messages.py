@@ -1,6 +1,6 @@
 """Read, copy and rename in the messages of ops."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ane_sweep.mil import graph as mil
 from ane_sweep.mil.proto import MIL_pb2
@@ -29,13 +29,13 @@ def has_effect(proto: MIL_pb2.Operation) -> bool:
     return proto.type in _EFFECTS or any(has_effect(inner) for block in proto.blocks for inner in block.operations)
 
 
-def nested_names(block: MIL_pb2.Block) -> Iterator[str]:
-    """Yield the names of all values inside the nested blocks of a block."""
-    for proto in block.operations:
+def nested_names(ops: Iterable[MIL_pb2.Operation]) -> Iterator[str]:
+    """Yield the names of all values inside the nested blocks of ops."""
+    for proto in ops:
         for inner in proto.blocks:
             yield from (value.name for value in inner.inputs)
             yield from (value.name for made in inner.operations for value in made.outputs)
-            yield from nested_names(inner)
+            yield from nested_names(inner.operations)
 
 
 def rename_outputs(block: MIL_pb2.Block, old: str, new: str) -> None:
@@ -46,13 +46,6 @@ def rename_outputs(block: MIL_pb2.Block, old: str, new: str) -> None:
     for proto in block.operations:
         for inner in proto.blocks:
             rename_outputs(inner, old, new)
-
-
-def copy_message(proto: MIL_pb2.Operation) -> MIL_pb2.Operation:
-    """Return a copy of an op."""
-    made = MIL_pb2.Operation()
-    made.CopyFrom(proto)
-    return made
 
 
 def rename_reads(proto: MIL_pb2.Operation, names: Mapping[str, str]) -> None:

@@ -53,10 +53,9 @@ def _observe(package: Package, function: str, regions: Sequence[Region]) -> dict
     if package.measure_blobs(value for op in block.operations for value in blob_values(op)) > MOST_BYTES:
         raise PackageError("the program is too large to be run here")
     given = whole.draw_function_inputs(package, function, np.random.default_rng(proof.SEED))
-    types = {value.name: value.type for value in proto.inputs}
     made = {value.name for op in block.operations for value in op.outputs}
     names = dict.fromkeys(name for region in regions for name in region.inputs if name in made)
-    found = run_ops(package, proto.opset, block.operations, [*block.outputs, *names], types, given, "fp32")
+    found = whole.run_function(package, function, given, "fp32", names)
     kept, left = {}, _MOST_VALUES
     for name in [*given, *names]:
         value = given[name] if name in given else found[name]

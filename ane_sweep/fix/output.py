@@ -1,19 +1,17 @@
 """Copies of a package in memory, and writing the rewritten one: its weights are linked or streamed, one at a time."""
 
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
 from ane_sweep.mil import package as packages
 from ane_sweep.mil.package import Package
-from ane_sweep.mil.proto import Model_pb2
 from ane_sweep.mil.weights import BlobWriter, blob_key, program_blob_values
 
 
 def copy_package(package: Package) -> Package:
     """Return a copy whose program can be changed; the weights are the same."""
-    spec = Model_pb2.Model()
-    spec.CopyFrom(package.spec)
-    return replace(package, spec=spec)
+    return replace(package, spec=deepcopy(package.spec))
 
 
 def write_package(source: Package, fixed: Package, target: Path, pipeline: Package | None = None) -> None:

@@ -1,13 +1,13 @@
 """Parts of patterns that rewrites share."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import TypeVar
 
 import numpy as np
 
 from ane_sweep.fix.build import Builder
 from ane_sweep.fix.graph import Graph, Node
-from ane_sweep.fix.messages import copy_message
 from ane_sweep.fix.values import make_type
 from ane_sweep.mil.element_types import string_value
 
@@ -152,7 +152,7 @@ def copy_op(graph: Graph, at: Node, node: Node, given: Mapping[str, Sequence[str
     """Add a copy of an op with one output before the op `at`, with other values for the parameters in `given`, which makes
     numbers of another element type. Return its name.
     """
-    proto = copy_message(node.proto)
+    proto = deepcopy(node.proto)
     made = graph.fresh_name(f"{node.outputs[0]}_{dtype}")
     for parameter, names in given.items():
         for binding, name in zip(proto.inputs[parameter].arguments, names):

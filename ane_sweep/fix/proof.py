@@ -7,7 +7,6 @@ more than the program needs. Places with the same ops, types and small constants
 """
 
 import gc
-import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ane_sweep.errors import PackageError
-from ane_sweep.fix.graph import Graph
-from ane_sweep.fix.messages import copy_message, has_effect, names_read, rename_reads
+from ane_sweep.fix.graph import Graph, Node
+from ane_sweep.fix.messages import has_effect, rename_reads
 from ane_sweep.mil.element_types import NUMPY, tensor_type
+from ane_sweep.mil.graph import in_order
 from ane_sweep.mil.proto import MIL_pb2
 from ane_sweep.mil.weights import blob_values
 from ane_sweep.placement import programs
@@ -80,96 +80,94 @@ def collect_region(graph: Graph) -> Region:
     read = {name for node in removed for name in node.names()}
     same = dict.fromkeys(maker for _, new in pairs if new not in read and (maker := graph.maker(new)) is not None)
     added += [node for node in same if node not in added and not graph.is_constant(node.outputs[0])]
-    before, after = [copy_message(node.proto) for node in removed], [copy_message(node.proto) for node in added]
+    before, after = [node.share() for node in removed], [node.share() for node in added]
     spares = {
         new: old for old, new in pairs if any(old in node.outputs for node in removed) and graph.maker(new) in added
     }
-    for proto in before:
-        rename_reads(proto, spares)
+    for node in before:
+        if not node.names().isdisjoint(spares):
+            rename_reads(node.own(), spares)
     before += _views(graph, before, [])
     after += _views(graph, after, [new for _, new in pairs])
-    made = {value.name for proto in (*before, *after) for value in proto.outputs}
+    made = {name for node in (*before, *after) for name in node.outputs}
     reads: dict[str, MIL_pb2.ValueType] = {}
-    for protos in (before, after):
-        protos += _constants(graph, protos, made)
-        own = {value.name for proto in protos for value in proto.outputs}
-        for proto in protos:
-            reads.update({name: graph.types[name] for name in sorted(names_read(proto) - own)})
+    for nodes in (before, after):
+        nodes += _constants(graph, nodes, made)
+        own = {name for node in nodes for name in node.outputs}
+        for node in nodes:
+            reads.update({name: graph.types[name] for name in sorted(node.names() - own)})
     reads.update({new: graph.types[new] for _, new in pairs if new not in made and not graph.is_constant(new)})
     return Region(reads, _sort(before), _sort(after), pairs)
 
 
-def _views(graph: Graph, protos: Sequence[MIL_pb2.Operation], names: Sequence[str]) -> list[MIL_pb2.Operation]:
+def _views(graph: Graph, nodes: Sequence[Node], names: Sequence[str]) -> list[Node]:
     """Return the reshapes and transposes outside the region that its ops read: both sides may read the same value, one as
     it is and one through these.
     """
-    own = {value.name for proto in protos for value in proto.outputs}
-    found: dict[str, MIL_pb2.Operation] = {}
-    left = [*names, *(name for proto in protos for name in sorted(names_read(proto)))]
+    own = {name for node in nodes for name in node.outputs}
+    found: dict[str, Node] = {}
+    left = [*names, *(name for node in nodes for name in sorted(node.names()))]
     while left:
         name = left.pop()
         maker = graph.maker(name)
         if maker is not None and maker.type in _VIEWS and name not in found and name not in own:
-            found[name] = copy_message(maker.proto)
+            found[name] = maker.share()
             left += sorted(maker.names())
     return list(found.values())
 
 
-def _constants(graph: Graph, protos: Sequence[MIL_pb2.Operation], made: set[str]) -> list[MIL_pb2.Operation]:
+def _constants(graph: Graph, nodes: Sequence[Node], made: set[str]) -> list[Node]:
     """Return the constants outside the region that these ops read, and those that compressed weights are made of."""
-    found: dict[str, MIL_pb2.Operation] = {}
-    left = [name for proto in protos for name in names_read(proto)]
+    found: dict[str, Node] = {}
+    left = [name for node in nodes for name in node.names()]
     while left:
         name = left.pop()
         maker = graph.maker(name)
         if maker is not None and graph.is_constant(name) and name not in found and name not in made:
-            found[name] = maker.proto
+            found[name] = maker.share()
             left += maker.names()
     return list(found.values())
 
 
-def _sort(protos: list[MIL_pb2.Operation]) -> list[MIL_pb2.Operation]:
-    """Return ops in an order in which each stands after those that it reads."""
-    maker = {value.name: index for index, proto in enumerate(protos) for value in proto.outputs}
-    reads = [[maker[name] for name in sorted(names_read(proto)) if name in maker] for proto in protos]
+def _sort(nodes: list[Node]) -> list[MIL_pb2.Operation]:
+    """Return the messages of ops in an order in which each stands after those that it reads."""
+    maker = {name: index for index, node in enumerate(nodes) for name in node.outputs}
+    reads = [[maker[name] for name in sorted(node.names()) if name in maker] for node in nodes]
     done: dict[int, None] = {}
-    stack = list(reversed(range(len(protos))))
+    stack = list(reversed(range(len(nodes))))
     while stack:
         needed = [index for index in reads[stack[-1]] if index not in done]
         if stack[-1] in done or not needed:
             done[stack.pop()] = None
         else:
             stack += needed
-    return [protos[index] for index in done]
+    return [nodes[index].proto for index in done]
 
 
-def sign(region: Region) -> str:
-    """Return a digest of a region that leaves out names and the numbers of weights: equal regions are proven once."""
+def sign(region: Region) -> tuple[object, ...]:
+    """Return a key of a region that leaves out names and the numbers of weights: equal regions are proven once."""
     numbered: dict[str, int] = {}
-    digest = hashlib.sha256()
+    parts: list[object] = []
 
-    def note(*parts: object) -> None:
-        digest.update(repr(parts).encode())
+    def number(name: str) -> int:
+        return numbered.setdefault(name, len(numbered))
 
     for name, kind in region.inputs.items():
-        note(numbered.setdefault(name, len(numbered)), kind.SerializeToString(deterministic=True))
+        parts += number(name), kind.SerializeToString(deterministic=True)
     for protos in (region.before, region.after):
-        note("ops")
+        parts.append("ops")
         for proto in protos:
-            note(proto.type, sorted(proto.inputs))
-            for key in sorted(proto.inputs):
-                for binding in proto.inputs[key].arguments:
-                    note(
-                        numbered.setdefault(binding.name, len(numbered)) if binding.name else _sign_value(binding.value)
-                    )
-            for key in sorted(proto.attributes):
-                if key not in ("name",):
-                    note(key, _sign_value(proto.attributes[key]))
-            for value in proto.outputs:
-                note(numbered.setdefault(value.name, len(numbered)), value.type.SerializeToString(deterministic=True))
-            note([block.SerializeToString(deterministic=True) for block in proto.blocks])
-    note([(numbered.get(old), numbered.get(new)) for old, new in region.pairs])
-    return digest.hexdigest()
+            parts.append((proto.type, len(proto.inputs), len(proto.attributes)))
+            for key, argument in in_order(proto.inputs):
+                parts.append(key)
+                parts += [number(one.name) if one.name else _sign_value(one.value) for one in argument.arguments]
+            for key, value in in_order(proto.attributes):
+                if key != "name":
+                    parts += key, _sign_value(value)
+            for made in proto.outputs:
+                parts += number(made.name), made.type.SerializeToString(deterministic=True)
+            parts += [block.SerializeToString(deterministic=True) for block in proto.blocks]
+    return *parts, *[(numbered.get(old), numbered.get(new)) for old, new in region.pairs]
 
 
 def _sign_value(value: MIL_pb2.Value) -> bytes:

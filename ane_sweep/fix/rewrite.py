@@ -9,14 +9,13 @@ is the rewrite's.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from pathlib import Path
 from typing import Literal, Protocol
 
 from ane_sweep.bridge.declared import Declared
 from ane_sweep.errors import ConfigError, suggestion
+from ane_sweep.fix.functions import open_functions
 from ane_sweep.fix.graph import Graph, Node
 from ane_sweep.fix.interface import BY_NAME
-from ane_sweep.mil import graph as mil
 from ane_sweep.mil.package import Package
 
 _PACKAGE = "ane_sweep.fix.rewrites"
@@ -125,5 +124,5 @@ def find_sites(name: str, graph: Graph) -> Iterator[Site]:
 
 def find_matches(package: Package) -> list[str]:
     """Return the names of the rewrites that match somewhere in a package. Nothing is changed, proven or predicted."""
-    graphs = [Graph(mil.view_program(package, name), Path()) for name in sorted(package.spec.mlProgram.functions)]
+    graphs = open_functions(package).values()
     return [name for name in REWRITES if any(site for one in graphs for site in find_sites(name, one))]

@@ -1,9 +1,10 @@
 """Weights under other shapes: plain ones and compressed ones, whose numbers are shared, not copied."""
 
+from copy import deepcopy
+
 from ane_sweep.fix import values
 from ane_sweep.fix.build import Builder
 from ane_sweep.fix.graph import Graph
-from ane_sweep.fix.messages import copy_message
 from ane_sweep.mil.element_types import string_value, tensor_type
 
 _FORMS = ("constexpr_lut_to_dense", "constexpr_blockwise_shift_scale")
@@ -17,7 +18,7 @@ def extend_weight(graph: Graph, build: Builder, name: str) -> str:
         return build.view(name, (*graph.shape(name), 1, 1))
     if maker.type not in _FORMS or not maker.proto.inputs:
         raise ValueError(f"the weight `{name}` is made by {maker.type} in a form whose shape is fixed")
-    proto, made = copy_message(maker.proto), graph.fresh_name(f"{name}_extended")
+    proto, made = deepcopy(maker.proto), graph.fresh_name(f"{name}_extended")
     proto.attributes["name"].CopyFrom(string_value(made))
     proto.outputs[0].name = made
     proto.outputs[0].type.CopyFrom(values.make_type(graph.dtype(name), (*graph.shape(name), 1, 1)))

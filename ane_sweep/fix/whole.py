@@ -1,6 +1,6 @@
 """The proof of a rewritten program as a whole, and the search for the change that breaks it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,12 +9,13 @@ from ane_sweep.errors import PackageError
 from ane_sweep.fix import proof
 from ane_sweep.fix.rewrite import REWRITES
 from ane_sweep.mil.element_types import NUMPY
+from ane_sweep.mil.graph import view_program
 from ane_sweep.mil.package import Package
-from ane_sweep.mil.proto import MIL_pb2
 from ane_sweep.mil.weights import blob_values
 from ane_sweep.placement import programs
 from ane_sweep.reference.regions import run_ops
 
+MODES = ("fp32", "fp16")
 MOST_WHOLE_BYTES = 256 << 20  # of the weights of a program that is run as a whole
 _WHOLE_DB = 60.0  # the least PSNR in fp32 of a whole program whose rewrites are not all exact
 
@@ -25,10 +26,6 @@ class WholeProof:
 
     text: str
     problem: str | None = None
-
-    @property
-    def holds(self) -> bool:
-        return self.problem is None
 
 
 def prove(before: Package, after: Package, names: Sequence[str]) -> WholeProof:
@@ -66,20 +63,15 @@ def prove_whole(
 
     `lost`: the dB that the PSNR in fp16 may fall. Raises errors.PackageError if it cannot be run here, or is too large.
     """
-    source, target = (one.spec.mlProgram.functions[function] for one in (before, after))
-    blocks = [one.block_specializations[one.opset] for one in (source, target)]
-    if before.measure_blobs(value for proto in blocks[0].operations for value in blob_values(proto)) > MOST_WHOLE_BYTES:
+    operations = view_program(before, function).block.operations
+    if before.measure_blobs(value for proto in operations for value in blob_values(proto)) > MOST_WHOLE_BYTES:
         raise PackageError("too large to be run as a whole")
     generator = np.random.default_rng(proof.SEED)
-    inputs = {value.name: value.type for value in source.inputs}
 
     def compute() -> dict[str, tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
         values = draw_function_inputs(before, function, generator)
-
-        def run(package: Package, block: MIL_pb2.Block, mode: str) -> dict[str, np.ndarray]:
-            return run_ops(package, source.opset, block.operations, list(block.outputs), inputs, values, mode)
-
-        return {mode: (run(before, blocks[0], mode), run(after, blocks[1], mode)) for mode in ("fp32", "fp16")}
+        one, other = ({mode: run_function(part, function, values, mode) for mode in MODES} for part in (before, after))
+        return {mode: (one[mode], other[mode]) for mode in MODES}
 
     made = [compute()]
     problem = _find_problem(made, is_exact, mends_nan, lost)
@@ -88,6 +80,15 @@ def prove_whole(
     if problem is None or draws == 1 or not is_finite:
         return problem
     return _find_problem([*made, *(compute() for _ in range(draws - 1))], is_exact, mends_nan, lost + chance)
+
+
+def run_function(
+    package: Package, name: str, given: Mapping[str, np.ndarray], mode: str, more: Iterable[str] = ()
+) -> dict[str, np.ndarray]:
+    """Return a function's outputs and some `more` values, and its states when it is done."""
+    program = view_program(package, name)
+    inputs = {value.name: value.type for value in program.function.inputs}
+    return run_ops(package, program.opset, program.block.operations, [*program.outputs, *more], inputs, given, mode)
 
 
 def draw_function_inputs(

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -62,6 +63,12 @@ class FlexibleShape:
 
 def tensor_type(value_type: MIL_pb2.ValueType) -> TensorType | None:
     """Return the TensorType of a ValueType message, or None if it is no tensor."""
+    return _read_type(value_type.SerializeToString())
+
+
+@lru_cache(maxsize=4096)  # a program has few types, and asks for each of them thousands of times
+def _read_type(message: bytes) -> TensorType | None:
+    value_type = MIL_pb2.ValueType.FromString(message)
     if value_type.WhichOneof("type") != "tensorType":
         return None
     tensor = value_type.tensorType

@@ -156,7 +156,7 @@ def own_name(proto: MIL_pb2.Operation) -> str:
 
 def in_order(held: Mapping[str, T]) -> list[tuple[str, T]]:
     """Return the entries of a protobuf map sorted by name, as the map's own order changes from process to process."""
-    return sorted(held.items(), key=lambda entry: entry[0])
+    return sorted(held.items(), key=lambda entry: entry[0]) if len(held) > 1 else list(held.items())
 
 
 def decode(value: MIL_pb2.Value, package: packages.Package) -> Any:

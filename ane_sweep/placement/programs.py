@@ -14,7 +14,7 @@ import numpy as np
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import chain, graph, pipeline
 from ane_sweep.mil import package as packages
-from ane_sweep.mil.element_types import DTYPE_NAMES, MOST_AXES
+from ane_sweep.mil.element_types import MOST_AXES, tensor_type
 from ane_sweep.mil.modules import Modules, find_modules
 from ane_sweep.mil.proto import MIL_pb2, Model_pb2
 from ane_sweep.placement import defaults
@@ -72,8 +72,9 @@ def load(path: Path) -> Program:
     return describe_package(packages.read(path))
 
 
-def describe_package(package: packages.Package) -> Program:
-    return _describe(package, package.path.stem, _largest_weight_file(package))
+def describe_package(package: packages.Package, is_brief: bool = False) -> Program:
+    """Describe a package. `is_brief`: at its default shape alone, without torch modules."""
+    return (_at if is_brief else _describe)(package, package.path.stem, _largest_weight_file(package))
 
 
 def load_chain(paths: list[Path]) -> list[Program]:
@@ -295,18 +296,12 @@ def _bits(tensor: Tensor) -> int:
 
 def _tensor(value_type: MIL_pb2.ValueType) -> Tensor:
     """Return the tensor of a MIL type: for a state the tensor inside, for a list or dictionary only the kind."""
-    kind = value_type.WhichOneof("type")
-    if kind == "stateType":
+    if value_type.WhichOneof("type") == "stateType":
         value_type = value_type.stateType.wrappedType
-        kind = value_type.WhichOneof("type")
-    if kind != "tensorType":
-        return Tensor(str(kind or "unknown").removesuffix("Type"), ())
-    found = value_type.tensorType
-    if len(found.dimensions) > MOST_AXES:
-        return Tensor(DTYPE_NAMES.get(found.dataType, "unknown"), (None,) * MOST_AXES)
-    # an unknown size has no `constant`, which reads as 0: quicker than asking, over some 100,000 sizes
-    shape = tuple([size.constant.size or None for size in found.dimensions])
-    return Tensor(DTYPE_NAMES.get(found.dataType, f"type {found.dataType}"), shape)
+    found = tensor_type(value_type)
+    if found is None:
+        return Tensor(str(value_type.WhichOneof("type") or "unknown").removesuffix("Type"), ())
+    return Tensor(found.dtype, tuple([size or None for size in found.shape]))
 
 
 def _plain(value: Value, package: packages.Package) -> object:

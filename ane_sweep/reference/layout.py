@@ -34,6 +34,7 @@ class PlanSession:
     opset: int
     mode: Mode
     watch: Watch | None = None
+    literals: dict[bytes, object] = field(default_factory=dict)  # short constants by their message: layers repeat them
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ import torch
 from ane_sweep.errors import PackageError
 from ane_sweep.mil import chain, element_types, graph
 from ane_sweep.mil.element_types import DTYPE_NUMBERS
+from ane_sweep.mil.graph import Op
 from ane_sweep.mil.package import Package
-from ane_sweep.mil.proto import MIL_pb2
 from ane_sweep.reference import cuda, features, plan
 from ane_sweep.reference.control import StateCell
 from ane_sweep.reference.features import Feature
@@ -75,7 +75,7 @@ class Model:
         self.mode = numerics
         self._types = {value.name: element_types.tensor_type(value.type) for value in self.program.function.inputs}
         self._check_description()
-        self.is_half = _holds_half(self.program.block)
+        self.is_half = _holds_half(self.program.ops)
         self.realised: dict[str, object] = {
             "runtime": "reference",
             "numerics": numerics.describe(self.is_half),
@@ -155,11 +155,11 @@ def as_array(value: object) -> object:
     return [as_array(item) for item in value] if isinstance(value, list) else value
 
 
-def _holds_half(block: MIL_pb2.Block) -> bool:
+def _holds_half(ops: Iterable[Op]) -> bool:
     half = DTYPE_NUMBERS["fp16"]
     return any(
         value.type.tensorType.dataType == half
-        for op in plan.iterate_ops(block)
+        for op in plan.iterate_ops(ops)
         if op.type != "const"
         for value in op.proto.outputs
     )

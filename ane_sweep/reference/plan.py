@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -188,7 +188,7 @@ def _build_at_run_time(site: Site) -> Step:
 
 
 def _check_ops(program: Program, where: str) -> None:
-    missing = [op for op in iterate_ops(program.block) if op.type != "const" and op.type not in OPS]
+    missing = [op for op in iterate_ops(program.ops) if op.type != "const" and op.type not in OPS]
     if missing:
         kinds = sorted({op.type for op in missing})
         raise UnsupportedOp(
@@ -197,12 +197,12 @@ def _check_ops(program: Program, where: str) -> None:
         )
 
 
-def iterate_ops(block: MIL_pb2.Block) -> Iterator[Op]:
-    """Yield all ops of a block, those of nested blocks included."""
-    for index, proto in enumerate(block.operations):
-        yield graph.view_op(index, proto)
-        for inner in proto.blocks:
-            yield from iterate_ops(inner)
+def iterate_ops(ops: Iterable[Op]) -> Iterator[Op]:
+    """Yield ops and those of the blocks nested in them."""
+    for op in ops:
+        yield op
+        for inner in op.proto.blocks:
+            yield from iterate_ops(graph.view_op(*one) for one in enumerate(inner.operations))
 
 
 def _find_needed(ops: list[Op], outputs: list[str]) -> set[int]:
@@ -222,6 +222,11 @@ def _changes_state(proto: MIL_pb2.Operation) -> bool:
 
 def _read_value(value: MIL_pb2.Value, session: PlanSession) -> object:
     """Return a constant as a tensor, or as a Constant if it is large and lies in a weight file."""
+    if value.WhichOneof("value") != "blobFileValue" and value.ByteSize() <= 256:  # short
+        message = value.SerializeToString()
+        if message not in session.literals:
+            session.literals[message] = to_constant(graph.decode(value, session.package), session.mode)
+        return session.literals[message]
     kind = element_types.tensor_type(value.type)
     is_large = kind is not None and kind.is_static and kind.byte_count > SMALL_BYTES
     decode = partial(graph.decode, value, session.package)

@@ -29,9 +29,16 @@ def run_ops(
     block.operations.extend(ops)
     block.outputs.extend(dict.fromkeys(name for name in outputs if name not in inputs))
     chosen = numerics.make_mode(mode)
-    compiled = plan.compile_program(Program(package, function, block, opset), chosen)
     given = {name: _prepare(inputs[name], value, chosen) for name, value in values.items()}
-    made = {**given, **compiled.run(given)}
+    kinds = [tensor_type(one.type) for proto in block.operations for one in proto.outputs]
+    is_small = all(kind is None or (kind.is_static and kind.byte_count <= 1 << 20) for kind in kinds)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1 if is_small else threads)  # further ones would wait longer than they compute
+        compiled = plan.compile_program(Program(package, function, block, opset), chosen)
+        made = {**given, **compiled.run(given)}
+    finally:
+        torch.set_num_threads(threads)
     states = [name for name, value in given.items() if isinstance(value, StateCell)]
     return {name: _read(made[name]) for name in [*outputs, *states]}
 

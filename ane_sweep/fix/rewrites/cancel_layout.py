@@ -114,7 +114,7 @@ def _count_large(graph: Graph, node: Node) -> int:
 def _mark(graph: Graph, names: Iterable[str], reader: Node | None, needs: Needs) -> None:
     """Record that an op needs values, and those that they are a mere reshape of."""
     for name in names:
-        ways = trace(graph, name) if graph.static(name) else ()
+        ways = trace(graph, name) if graph.static(name) and not graph.is_constant(name) else ()
         for one in [one for one, way in ways if way.keeps_order]:
             needs.setdefault(one, set()).add(reader)
 

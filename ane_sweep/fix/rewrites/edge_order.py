@@ -36,9 +36,9 @@ def match(graph: Graph) -> Iterator[Site]:
 
 
 def apply(graph: Graph, site: Site) -> None:
-    _, first, last = _find_edges(graph)
-    constants = [node for node in graph if graph.is_constant(node.outputs[0] if node.outputs else None)]
-    rest = [node for node in graph if node not in set(constants)]
+    rest, first, last = _find_edges(graph)
+    others = set(rest)
+    constants = [node for node in graph if node not in others]
     groups = [[node for node in rest if rank == (node not in first) + (node in last)] for rank in range(3)]
     graph.reorder([*constants, *groups[0], *groups[1], *groups[2]])
 

@@ -5,12 +5,12 @@ number, so that the values that are compared are those of softmax.
 """
 
 from collections.abc import Iterator
+from copy import deepcopy
 
 import numpy as np
 
 from ane_sweep.fix.build import Builder
 from ane_sweep.fix.graph import Graph, Node
-from ane_sweep.fix.messages import copy_message
 from ane_sweep.fix.rewrite import ProgramRewrite, Site
 
 _MASK = -30000.0  # two of them add up to a number that fp16 has
@@ -36,6 +36,7 @@ REWRITE = ProgramRewrite(
 
 
 def match(graph: Graph) -> Iterator[Site]:
+    places = {node: place for place, node in enumerate(graph)}
     for node in graph.nodes("const"):
         kind = graph.kind(node.outputs[0])
         if kind is None or kind.dtype != "fp16":
@@ -46,7 +47,7 @@ def match(graph: Graph) -> Iterator[Site]:
             continue
         if not any(one.type in ("mul", "select") for one in found) and not _has_empty_row(value):
             continue
-        ordered = [one for one in graph if one in found]
+        ordered = sorted(found, key=places.__getitem__)
         made = {node.outputs[0], *(one.outputs[0] for one in found)}
         factors = [name for one in ordered if one.type == "mul" for name in one.names()]
         yield Site(ordered[0], (node, *ordered[1:]), masks=tuple(name for name in factors if name not in made))
@@ -90,7 +91,7 @@ def apply(graph: Graph, site: Site) -> None:
 
 def _copy(graph: Graph, node: Node, copies: dict[str, str]) -> None:
     """Add a copy of an op that reads the copies of its operands, and enter its output into `copies`."""
-    proto = copy_message(node.proto)
+    proto = deepcopy(node.proto)
     for argument in proto.inputs.values():
         for binding in argument.arguments:
             binding.name = copies.get(binding.name, binding.name)

@@ -4,6 +4,7 @@ The function's inputs are sequence 0; its ops, followed by its outputs, are sequ
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from pathlib import Path
 
 from ane_sweep.mil import graph, package
@@ -80,15 +81,13 @@ def _serialise(message: Model_pb2.Model | MIL_pb2.ValueType | MIL_pb2.Value) -> 
 
 
 def _serialise_unnamed(feature: Model_pb2.FeatureDescription) -> bytes:
-    copy = Model_pb2.FeatureDescription()
-    copy.CopyFrom(feature)
+    copy = deepcopy(feature)
     copy.ClearField("name")
     return copy.SerializeToString(deterministic=True)
 
 
 def _serialise_without_offsets(spec: Model_pb2.Model) -> bytes:
-    copy = Model_pb2.Model()
-    copy.CopyFrom(spec)
+    copy = deepcopy(spec)
     for value in program_blob_values(copy.mlProgram):
         value.blobFileValue.offset = 0
     return _serialise(copy)
@@ -115,8 +114,7 @@ class GrowthPlan:
     ) -> Model_pb2.Model:
         """Return the spec with counts[i] more copies of list i; call weigh(op, placed) for each op in order."""
         few = self.few
-        spec = Model_pb2.Model()
-        spec.CopyFrom(few.spec)
+        spec = deepcopy(few.spec)
         function = spec.mlProgram.functions[FUNCTION]
         block = function.block_specializations[function.opset]
         del block.operations[:], block.outputs[:]
