@@ -37,9 +37,9 @@ class Stage:
     warm         modules that its process always loads: it is forked from a process that has them
                  (runner/fork_server.py). Empty: it starts cold
     holds        the part of one of our models that it holds in memory at once: all of it, "few blocks" (worker/grow/),
-                 "a layer" (worker/models/_turns.py), "a weight" (worker/compress/streaming.py) or "nothing" (but for pipeline=bisect)
+                 "a layer" (worker/models/_turns.py), "a weight" (worker/compress/streaming.py), "kept weights" (reference/constants.py)
+                 or "nothing" (but for pipeline=bisect)
     outputs, scores   how often it holds the outputs of an input, and the attention scores of a layer, in fp32
-    ignores      modules that its code imports and that do not affect its result
     parts        the parts of a program kind that it calls: modules of the kind's folder (worker/programs/)
     packages     it reads programs as packages, through mil/: other program kinds lack this stage
     """
@@ -68,10 +68,9 @@ class Stage:
     limited: bool = True
     reads: tuple[str, ...] = ()
     warm: tuple[str, ...] = ()
-    holds: Literal["all", "few blocks", "a layer", "a weight", "nothing"] = "all"
+    holds: Literal["all", "few blocks", "a layer", "a weight", "kept weights", "nothing"] = "all"
     outputs: float = 2
     scores: float = 2
-    ignores: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     packages: bool = False
 

@@ -45,13 +45,8 @@ def measure_figures(package: Package, chip: Chip) -> Figures:
         segments=sum(chunk.segments for chunk in prediction.chunks),
         closed=sum(gate.effect == "cpu" for chunk in prediction.chunks for gate in chunk.gates),
         estimate_ms=estimate.ms if estimate is not None else None,
-        bytes=_count_bytes(package),
+        bytes=package.spec.ByteSize() + package.measure_blobs(weights.program_blob_values(package.spec.mlProgram)),
     )
-
-
-def _count_bytes(package: Package) -> int:
-    """Return the bytes of the program and of the weights that it refers to, each weight once."""
-    return package.spec.ByteSize() + package.measure_blobs(weights.program_blob_values(package.spec.mlProgram))
 
 
 def find_gain(before: Figures, after: Figures, may_leave: bool = False) -> tuple[bool, str]:

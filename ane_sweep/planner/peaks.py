@@ -22,11 +22,16 @@ _GROWN_FROM, _AT_ONCE = 9, 5
 _FP32 = 0.6  # of a conversion to fp16: nothing is cast
 _IN_FILES, _JOINED = 1.15, 2.3  # for each byte of a conversion's weights in files; of two functions that are joined
 _WHOLE = 1.5  # of a conversion that holds every weight: gpt2 by coreai-opt took 1.85 GB, all told
+_PAIR = 0.92  # of a conversion of an encoder and a decoder, which holds every weight, too
+_MADE = (
+    1.25  # of the largest weight of those that the reference runtime does not keep: it is read, and its form is made
+)
 _TORCH = 0.3 * GIB  # that a runtime of torch's or Core ML's takes beside ours
-_UNPACKED = 0.85  # of kept weights that are compressed: their fp16 form
-_FUNCTIONS = 0.45  # of kept weights: the pages that a second function reads
+_UNPACKED = 1.08  # of kept weights that are compressed: their fp16 form
+_FUNCTIONS = 0.6  # of kept weights: the pages that a second function reads
 # of a compression, for each byte of its largest weight in fp32: pruned ones are held twice, 3 and 6 bits are packed one by one
-_PRUNED, _ACTIVATIONS, _ODD_BITS, _PLAIN = 2.4, 3.0, 3.5, 1.6
+_PRUNED, _ACTIVATIONS, _ODD_BITS, _PLAIN = 2.4, 0.5, 3.5, 1.6
+_READ = 0.5  # of all weights of a program whose activations are quantized: mapped pages that are read
 
 
 def needed_bytes(
@@ -44,7 +49,8 @@ def needed_bytes(
         rest += _extra_bytes(cell, work, arch) if streams else _TORCH
     held = work if declared.runs_program and not streams else _held_bytes(stage, cell, work, arch)
     if declared.holds == "a weight":
-        return int(_weigh_recipe(cell.precision_settings.weights) * held)
+        most = _weigh_recipe(cell.precision_settings.weights)
+        return int(most * held + (_READ * work if most == _ACTIVATIONS else 0))
     if declared.holds == "few blocks":
         grown = declared.per_byte * (1.0 if cell.precision_settings.compute == "fp16" else _FP32)
         beyond = _JOINED if cell.cache == "stateful" else _IN_FILES
@@ -66,7 +72,7 @@ def _extra_bytes(cell: Cell, work: int, arch: Mapping[str, object]) -> float:
     """Return the bytes that the reference runtime holds beside fp32 forms: fp16 ones of compressed weights, a second function."""
     kept = min(work, _KEPT)
     if cell.precision_settings.weights:
-        again = 1.8 if _weigh_recipe(cell.precision_settings.weights) == _ODD_BITS else 0.6
+        again = 1.6 if _weigh_recipe(cell.precision_settings.weights) == _ODD_BITS else 0.2
         return _UNPACKED * kept + again * work * _shares(cell, arch)[2]
     return _FUNCTIONS * kept if cell.cache == "stateful" else 0.0
 
@@ -74,19 +80,23 @@ def _extra_bytes(cell: Cell, work: int, arch: Mapping[str, object]) -> float:
 def _held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, object]) -> int:
     """Return the bytes of parameters (fp32) that a task holds at once.
 
-    Most hold all. The reference runtime holds those that its budget keeps and one further weight, a conversion that grows its few
-    blocks, a reference of large weights one layer, a compression one weight. A user's module and models with two lists of blocks
-    (T5) count in full, an upper bound.
+    Most hold all. The reference runtime holds those that its budget keeps and one further weight, for mixed bits with its
+    palette's values as well; a conversion that grows its few blocks, a reference of large weights one layer, a compression
+    one weight. A user's module counts in full, an upper bound, as does what converts or runs in torch two lists of blocks (T5).
     """
-    by_op = STAGES[stage].runs_program
-    if (STAGES[stage].holds == "all" and not by_op) or cell.kind.length == "caller" or cell.kind.blocks == "several":
+    by_op = STAGES[stage].runs_program or STAGES[stage].holds == "kept weights"
+    if (STAGES[stage].holds == "all" and not by_op) or cell.kind.length == "caller":
         return work
+    if cell.kind.blocks == "several" and STAGES[stage].holds in ("few blocks", "a layer"):
+        return int(_PAIR * work) if cell.kind.pair and STAGES[stage].holds == "few blocks" else work
     is_ours = cell.toolchain == DECLARED["toolchain"].plain and not is_in_torch(cell, DEFAULT)
     if STAGES[stage].holds == "few blocks" and not is_ours:
         return int(work * _WHOLE)
     layers, block, weight = _shares(cell, arch)
     if by_op:
-        return min(work, _KEPT + int(work * weight))
+        is_mixed = not STAGES[stage].runs_program and _weigh_recipe(cell.precision_settings.weights) == _ODD_BITS
+        kept = min(work * (2 if is_mixed else 1), _KEPT)
+        return kept + int((3.5 if is_mixed else _MADE) * min(work if is_mixed else work - kept, work * weight))
     if STAGES[stage].holds == "a layer":
         return work if work < _LARGE else int(work * max(block, weight))
     if STAGES[stage].holds == "a weight":
@@ -107,9 +117,12 @@ def _shares(cell: Cell, arch: Mapping[str, object]) -> tuple[int, float, float]:
     layers = own.get(serves.layers)
     if not isinstance(layers, int) or layers < 1:
         return (0, 1.0, 1.0)
-    whole, less = (sizing.estimate({**own, serves.layers: count}, serves, task) for count in (layers, layers - 1))
+    whole, less, ends = (
+        sizing.estimate({**own, serves.layers: count, **more}, serves, task)
+        for count, more in ((layers, {}), (layers - 1, {}), (0, {"num_decoder_layers": 0}))
+    )
     block = (whole - less) / whole
-    return layers, block, max(block / 3, (1 - block * layers) / sizing.count_tables(own, serves, task))
+    return layers, block, max(block / 3, ends / whole / sizing.count_tables(own, serves, task))
 
 
 def _count_activations(cell: Cell, arch: Mapping[str, object], positions: int) -> tuple[int, int]:

@@ -86,7 +86,10 @@ class Space:
 
     def middles(self) -> Iterator[dict[str, int | float]]:
         """Yield each combination of the listed axes, with the middle of every free dimension."""
-        free = {name: _middle(one) for name, one in self.free.items()}
+        free = {
+            name: len(one.values) // 2 if isinstance(one, Choice) else (one.low + one.high) / 2
+            for name, one in self.free.items()
+        }
         for row in itertools.product(*(range(len(list(axis.rows))) for axis in self.listed)):
             yield dict(zip(map(named, self.listed), row)) | _apart(free, self.free)
 
@@ -170,10 +173,6 @@ def _text(value: object) -> str:
         return f"[{','.join(rules)}]"
     bare = isinstance(value, list) or (isinstance(value, str) and _NAME.fullmatch(value))
     return format_value(value) if bare else compose.as_text(value)
-
-
-def _middle(one: Dimension) -> int | float:
-    return len(one.values) // 2 if isinstance(one, Choice) else (one.low + one.high) / 2
 
 
 def _apart(middles: dict[str, int | float], free: Mapping[str, Dimension]) -> dict[str, int | float]:

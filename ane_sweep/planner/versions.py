@@ -78,7 +78,7 @@ def code_files(
     stage: str, family: str | None, runtime: str | None, program: str, rewrites: tuple[str, ...]
 ) -> set[Path]:
     """Return the files that count. A family's module counts if the stage builds models; for a plug-in, all of its code."""
-    left_out = {_file(name) for name in (*DECIDE_NOTHING, *ALL[stage].ignores)}
+    left_out = {_file(name) for name in DECIDE_NOTHING}
     started = [_file(f"ane_sweep.worker.stages.{stage}")]
     started += [_file(name) for name in rewrites]
     started += [_file(f"{PROGRAMS}.{program}.{part}") for part in ALL[stage].parts]

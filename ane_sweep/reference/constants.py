@@ -136,7 +136,7 @@ class Constant:
     def get(self) -> Tensor:
         """Return the tensor as the program declares it, for as long as one op runs."""
         if not self.is_view:
-            return self.form("declared", _copy_nothing, self.dtype)()
+            return self.form("declared", lambda tensor, _: tensor, self.dtype)()
         if not self.is_touched:
             BUDGET.note_touched(self)
             self.is_touched = True
@@ -152,6 +152,10 @@ class Constant:
         if name not in self._forms:
             self._forms[name] = Form(self, make, math.prod(self.shape) * dtype.itemsize)
         return self._forms[name]
+
+    def forget_forms(self) -> None:
+        """Drop all forms, which would live on with the constant, as each knows the other."""
+        self._forms.clear()
 
     def transposed(self) -> Constant:
         """Return the constant of the transposed matrix, computed from this one whenever it is read."""
@@ -208,7 +212,7 @@ class Form:
 
     def __init__(self, constant: Constant, make: Maker, size: int):
         self.constant, self.maker, self.room = constant, make, Room(constant, size)
-        self.value = self._make(_allocate) if self.room.is_given else None
+        self.value = self._make(lambda shape, dtype: torch.empty(shape, dtype=dtype)) if self.room.is_given else None
 
     def __call__(self) -> Tensor:
         if self.value is not None:
@@ -222,14 +226,6 @@ class Form:
 
     def _make(self, empty: Empty) -> Tensor:
         return self.constant.convert(lambda tensor: self.maker(tensor, empty))
-
-
-def _allocate(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    return torch.empty(shape, dtype=dtype)
-
-
-def _copy_nothing(tensor: Tensor, empty: Empty) -> Tensor:
-    return tensor
 
 
 def _widen_into(tensor: Tensor, empty: Empty) -> Tensor:

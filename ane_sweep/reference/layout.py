@@ -70,19 +70,27 @@ class ExecutionPlan:
         return self.collect_outputs(table)
 
     def run_each(self, inputs: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
-        """Run each step on several inputs before the next step, so that it prepares its constants once; the bits are those of `run`.
-
-        The inputs are as many at once as SIDE_BY_SIDE_BYTES hold of their values.
-        """
-        count = min(len(inputs), SIDE_BY_SIDE_BYTES // max(1, self.most_live_bytes()))
-        if self.session.watch is not None or not constants.BUDGET.is_spent or count < 2:
+        """Run on several inputs and return the outputs of each; the bits are those of `run`."""
+        if self.session.watch is not None:
             return [self.run(values) for values in inputs]
-        tables = [self.begin(values) for values in inputs[:count]]
-        for number in range(len(self.steps)):
-            with constants.BUDGET.share_forms():
-                for table in tables:
-                    self.advance(table, number, number + 1)
-        return [*map(self.collect_outputs, tables), *self.run_each(inputs[count:])]
+        tables = [self.begin(values) for values in inputs]
+        self.advance_each(tables, 0, len(self.steps))
+        return [self.collect_outputs(table) for table in tables]
+
+    def advance_each(self, tables: Sequence[list[object]], first: int, last: int) -> None:
+        """Advance several runs. If the constants exceed the budget, each step is run on several tables before the next one, so that
+        it prepares its constants once: on as many as SIDE_BY_SIDE_BYTES hold of their values.
+        """
+        count = max(1, SIDE_BY_SIDE_BYTES // max(1, self.most_live_bytes())) if constants.BUDGET.is_spent else 1
+        for place in range(0, len(tables), count):
+            some = tables[place : place + count]
+            if len(some) == 1:
+                self.advance(some[0], first, last)
+                continue
+            for number in range(first, last):
+                with constants.BUDGET.share_forms():
+                    for table in some:
+                        self.advance(table, number, number + 1)
 
     def most_live_bytes(self) -> int:
         """Return the most bytes of values that one run holds at once, by declared types, or more than any memory if sizes are open."""

@@ -68,7 +68,7 @@ def compile_program(
 
 
 def rebind_constants(
-    plan: ExecutionPlan, program: Program, known: dict[str, object], values: Mapping[str, np.ndarray]
+    plan: ExecutionPlan, program: Program, known: dict[str, object], values: Mapping[str, np.ndarray | Constant]
 ) -> tuple[ExecutionPlan, int]:
     """Return the plan with new values for the named constants, and the first step that changes.
 

@@ -45,7 +45,8 @@ def answer_text(found: Search, records: list[Record], explain: bool) -> str:
     if not best:
         lines.append(f"no cell fits: {_obstacles(found) or 'nothing was left to try'}")
     for record in best:
-        lines.append(f"  {found.labels[record.cell_key]}: {_figures(found.goal, record)}{_doubt(record)}")
+        doubt = "" if is_sound(record) else f"  [{record.status}: {record.reason}]"
+        lines.append(f"  {found.labels[record.cell_key]}: {_figures(found.goal, record)}{doubt}")
         lines += [] if said else [f"    {fetch(record, axes, runs)}"]
         if words := found.words(record.cell_key):
             lines.append(f"    by itself: {shlex.join(['ane-sweep', *words])}")
@@ -82,10 +83,6 @@ def _figures(goal: Goal, record: Record) -> str:
 def is_sound(record: Record) -> bool:
     """Return True if no warning applies to a cell's figures; a cell that did not need timing counts as without warnings."""
     return record.status == Status.OK or record.reason == f"{search_log.LEFT_OUT}{SETTLED}"
-
-
-def _doubt(record: Record) -> str:
-    return "" if is_sound(record) else f"  [{record.status}: {record.reason}]"
 
 
 def _named(goal: Goal) -> list[str]:

@@ -27,13 +27,10 @@ def tabulate_objective(found: Search, records: list[Record], best: Record) -> li
             ]
             top = max(fits, key=lambda v: sign * v, default=None)
             mark = " (best)" if best.cell_key in keys else ""
-            rows.append((axis, value + mark, _number(top), _more(top, first), _rest(found, keys)))
+            number = "" if top is None else f"{top:.4g}"
+            rows.append((axis, value + mark, number, _more(top, first), _rest(found, keys)))
     heads = ("axis", "value", name, "than the best", "of its cells")
     return tables.aligned(rows, heads=heads, right=(2, 3)).splitlines()
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
 
 
 def _more(value: float | None, best: float | None) -> str:

@@ -29,7 +29,8 @@ def find(scene: Scene) -> Iterator[Place]:
     harmful = find_harmful(
         scene.graph, {value.name for value in seen if value.drift is not None and value.drift < PART}
     )
-    first = next((value for value in seen if _is_apart(value) and value.name in harmful), None)
+    apart = (value for value in seen if value.drift is not None and not value.drift < PART)
+    first = next((value for value in apart if value.name in harmful), None)
     if first is None:
         fact = f"the Neural Engine's roundings and fp32 do not part {fed}"
         effect = f"the worst output has {_worst_output(seen, scene.graph.outputs):.0f} dB"
@@ -38,10 +39,6 @@ def find(scene: Scene) -> Iterator[Place]:
     half = measure_drift(load_model(scene), exact, inputs)
     plain = next((value.drift for value in half if value.name == first.name), None)
     yield Place(first.name, first.type, fed, _describe(first, plain, seen, scene.graph.outputs))
-
-
-def _is_apart(value: ObservedValue) -> bool:
-    return value.drift is not None and not value.drift < PART
 
 
 def _describe(first: ObservedValue, plain: float | None, seen: Sequence[ObservedValue], outputs: set[str]) -> str:

@@ -38,11 +38,12 @@ def kmeans(numbers: np.ndarray, bits: int, ignore_zeros: bool = False, importanc
         counts = np.bincount(codes, np.broadcast_to(importance, numbers.shape).reshape(-1), _CODES)
     if ignore_zeros and counts.sum() > counts[0] + counts[0x8000]:
         counts[0] = counts[0x8000] = 0  # both zeros
-    table, nearest = _make_palette(*_find_distinct(counts), bits, numbers.dtype)
-    index = np.empty(codes.size, np.uint8)
-    for start in range(0, codes.size, PIECE):
-        index[start : start + PIECE] = nearest[codes[start : start + PIECE]]
-    return table, index
+    present, values, weights = _find_distinct(counts)
+    centres = _find_best_centres(values, weights, 1 << bits)
+    table, nearest = np.zeros(1 << bits, numbers.dtype), np.zeros(_CODES, np.uint8)
+    table[: len(centres)] = centres
+    nearest[present] = _find_nearest(values, centres)
+    return table, _look_up(nearest, codes)
 
 
 def _count_codes(codes: np.ndarray) -> np.ndarray:
@@ -53,15 +54,24 @@ def _count_codes(codes: np.ndarray) -> np.ndarray:
     return counts
 
 
-def round_to_palettes(numbers: np.ndarray, widths: Iterable[int]) -> dict[int, np.ndarray]:
-    """Return for each width the palette values of all 65,536 fp16 numbers, in the weight's dtype.
+def find_centres(numbers: np.ndarray, widths: Iterable[int]) -> dict[int, np.ndarray]:
+    """Return for each width the sorted palette that `kmeans` finds, in fp64. The numbers are counted and sorted once."""
+    _, values, weights = _find_distinct(_count_codes(to_codes(numbers)))
+    return {bits: _find_best_centres(values, weights, 1 << bits) for bits in widths}
 
-    The palettes are those of `kmeans`; `to_codes` returns indices into the result. The numbers are counted and sorted
-    once.
-    """
-    distinct = _find_distinct(_count_codes(to_codes(numbers)))
-    found = {bits: _make_palette(*distinct, bits, numbers.dtype) for bits in widths}
-    return {bits: table[nearest] for bits, (table, nearest) in found.items()}
+
+def round_to_centres(numbers: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """Return the nearest of the sorted centres for each number, in the shape and dtype of the numbers."""
+    nearest = centres.astype(numbers.dtype)[_find_nearest(_VALUES.astype(np.float64), centres)]
+    return _look_up(nearest, to_codes(numbers)).reshape(numbers.shape)
+
+
+def _look_up(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Return `table[codes]` piece by piece, because numpy would make eight bytes of each code."""
+    found = np.empty(codes.size, table.dtype)
+    for start in range(0, codes.size, PIECE):
+        found[start : start + PIECE] = table[codes[start : start + PIECE]]
+    return found
 
 
 def to_codes(numbers: np.ndarray) -> np.ndarray:
@@ -76,14 +86,8 @@ def _find_distinct(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return present, _VALUES[present].astype(np.float64), counts[present].astype(np.float64)
 
 
-def _make_palette(present: np.ndarray, values: np.ndarray, weights: np.ndarray, bits: int, dtype: np.dtype) -> Palette:
-    """Return the palette: its table, and the index into it for every fp16 number."""
-    centres = _polish_centres(values, weights, _find_centres(values, weights, 1 << bits))
-    table = np.zeros(1 << bits, dtype)
-    table[: len(centres)] = centres
-    nearest = np.zeros(_CODES, np.uint8)
-    nearest[present] = _find_nearest(values, centres)
-    return table, nearest
+def _find_best_centres(values: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
+    return _polish_centres(values, weights, _find_centres(values, weights, count))
 
 
 def _find_centres(values: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:

@@ -190,7 +190,8 @@ def quantize_activations(model: MLModel, ranges: dict[str, dict[str, float]]) ->
     config = cto.OptimizationConfig(
         global_config=cto.OpLinearQuantizerConfig(mode="linear_symmetric"), op_type_configs={"add": None}
     )
-    with replace_attributes([(module, "_get_activation_calibration_stats", lambda *_: found)]):
+    stats = (module, "_get_activation_calibration_stats", lambda *_: found)
+    with streaming.stream_weights(), replace_attributes([stats]):
         return cto.linear_quantize_activations(model, config, [])
 
 

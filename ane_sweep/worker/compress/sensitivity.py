@@ -2,12 +2,12 @@
 
 One weight at a time takes the values of its palette, the reference runtime predicts, and the outputs are compared with
 those of the program as converted. Predictions take the time. Weights are therefore tried in the order in which the
-program reads them: the part before a weight's first reader is computed once, and all widths go on from there, the inputs
-in parallel. The figures equal those of complete predictions to the last bit.
+program reads them: the part before a weight's first reader is computed once, and all widths go on from there. The figures
+equal those of complete predictions to the last bit.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypedDict
@@ -19,12 +19,13 @@ import torch
 from ane_sweep.bridge import recipes
 from ane_sweep.mil import package
 from ane_sweep.reference import plan
+from ane_sweep.reference.constants import Constant
 from ane_sweep.reference.layout import ExecutionPlan
 from ane_sweep.reference.model import Model
 from ane_sweep.reference.numerics import AS_DECLARED
 from ane_sweep.stats import psnr
-from ane_sweep.worker.compress import allot, passes, settings
-from ane_sweep.worker.compress.palettes import round_to_palettes, to_codes
+from ane_sweep.worker.compress import allot, passes, settings, streaming
+from ane_sweep.worker.compress.palettes import find_centres, round_to_centres
 from ane_sweep.worker.params import SensitivityParams
 
 INPUTS = 4  # of the calibration inputs: each costs a prediction per weight and width
@@ -52,51 +53,45 @@ class SensitivityProbe:
         self.plan, self.valid = self.model.plan, valid
         # A weight is called by the op that makes it, whose value's name may differ: op_7_w makes var_7_w.
         self.value_of = {op.name: op.outputs[0] for op in self.model.program.ops if op.outputs}
-        self.pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // torch.get_num_threads()))
         self.feeds = [self.model.prepare_inputs(feed, None) for feed in feeds]
         self.reached, self.tables = 0, [self.plan.begin(feed) for feed in self.feeds]
-        self.whole = [self._outputs(self.plan, index) for index in range(len(feeds))]
-        self.sizes = psnr.Outputs()
-        for name, value in ((name, value) for outputs in self.whole for name, value in outputs.items()):
-            self.sizes.add(name, reference=value, candidate=value)
+        self.whole: list[Values] = []
+        self.sizes = self._compare(self.plan)
 
     def in_order(self, names: list[str]) -> list[str]:
         """Sort weights by the place where the program first reads them."""
         first = {name: op.index for op in reversed(self.model.program.ops) for name in op.reads}
         return sorted(names, key=lambda name: first[self.value_of[name]])
 
-    def closeness(self, values: Values) -> psnr.Outputs:
-        """Compare the outputs of the program with other `values` for the weights of those names; the result's cosines are unset."""
+    def closeness(self, values: Mapping[str, np.ndarray | Constant]) -> psnr.Outputs:
+        """Compare the outputs of the program with other `values` for the weights of those names."""
         bound = {self.value_of[name]: value for name, value in values.items()}
         changed, first = plan.rebind_constants(self.plan, self.model.program, self.known, bound)
-        self._go_to(first)
+        if first < self.reached:
+            self.reached, self.tables = 0, [self.plan.begin(feed) for feed in self.feeds]
+        self.plan.advance_each(self.tables, self.reached, first)
+        self.reached = first
+        return self._compare(changed)
 
-        def errors(index: int) -> dict[str, list[float]]:
-            whole, made = self.whole[index], self._outputs(changed, index)
-            return {name: psnr.square_errors(reference=whole[name], candidate=made[name]) for name in whole}
-
+    def _compare(self, changed: ExecutionPlan) -> psnr.Outputs:
+        """Finish all runs with other constants, and compare their outputs with those of the unchanged program, if these are known."""
+        tables = [
+            [value if constant is None else constant for constant, value in zip(changed.start, table)]
+            for table in self.tables
+        ]
+        changed.advance_each(tables, self.reached, len(changed.steps))
         found = psnr.Outputs()
-        for name, size in self.sizes.each.items():
-            found.each[name] = psnr.Closeness()
-            found.each[name].count, found.each[name].peak = size.count, size.peak
-        for listed in self.pool.map(errors, range(len(self.feeds))):
-            for name, each in listed.items():
-                for error in each:
-                    found.each[name].square_error += error
+        for index, table in enumerate(tables):
+            made = self._outputs(changed, table, index)
+            if index == len(self.whole):
+                self.whole.append(made)
+            for name, value in self.whole[index].items():
+                found.add(name, reference=value, candidate=made[name])
         return found
 
-    def _go_to(self, step: int) -> None:
-        """Advance the runs of the unchanged program to a step, or start them again if they are past it."""
-        if step < self.reached:
-            self.reached, self.tables = 0, [self.plan.begin(feed) for feed in self.feeds]
-        list(self.pool.map(lambda table: self.plan.advance(table, self.reached, step), self.tables))
-        self.reached = step
-
-    def _outputs(self, changed: ExecutionPlan, index: int) -> Values:
-        """Finish a run with other constants and return the outputs at text positions, as stage `score` compares them."""
+    def _outputs(self, changed: ExecutionPlan, table: list[object], index: int) -> Values:
+        """Return the outputs of a run at text positions, as stage `score` compares them."""
         valid = self.valid[index]
-        table = [value if constant is None else constant for constant, value in zip(changed.start, self.tables[index])]
-        changed.advance(table, self.reached, len(changed.steps))
         made = {
             name: np.asarray(value) for name, value in self.model.to_outputs(changed.collect_outputs(table)).items()
         }
@@ -111,18 +106,27 @@ def measure(path: Path, feeds: list[Values], valid: np.ndarray, params: Sensitiv
     candidates = params.candidates
     recipe = recipes.canonical({"kind": "mixed", **msgspec.to_builtins(params), "bits": max(candidates)})
     assert recipe is not None
-    found = settings.list_weights(passes.load_program(path))
+    with streaming.stream_weights() as scratch:
+        found = settings.list_weights(passes.load_program(path))
     known = {weight.name: weight.value for weight in found}
-    names = sorted(settings.resolve(found, recipe).settings)
+    names = sorted(settings.resolve(found, recipe, release=scratch.give_back).settings)
     probe = SensitivityProbe(path, feeds, valid)
-    tables = dict(zip(names, probe.pool.map(lambda name: round_to_palettes(known[name], candidates), names)))
+
+    def find_all(name: str) -> dict[int, np.ndarray]:
+        centres = find_centres(known[name], candidates)
+        scratch.give_back()
+        return centres
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        centres = dict(zip(names, pool.map(find_all, names)))
 
     def closeness(bits: dict[str, int]) -> psnr.Outputs:
         """Compare outputs when each weight has its palette of the given width."""
-        values = {
-            name: tables[name][width][to_codes(known[name])].reshape(known[name].shape) for name, width in bits.items()
-        }
-        return probe.closeness(values)
+        values = {n: _compress(known[n], centres[n][width], scratch.give_back) for n, width in bits.items()}
+        found = probe.closeness(values)
+        for value in values.values():
+            value.forget_forms()
+        return found
 
     weights: dict[str, allot.WeightNoise] = {name: {"elements": known[name].size, "noise": {}} for name in names}
     for name in probe.in_order(names):
@@ -132,6 +136,12 @@ def measure(path: Path, feeds: list[Values], valid: np.ndarray, params: Sensitiv
     peak = probe.sizes.together().peak if names else 0.0
     curve = _measure_curve(closeness, weights, peak, candidates)
     return {"candidates": candidates, "inputs": len(feeds), "peak": peak, "weights": weights, "curve": curve}
+
+
+def _compress(weight: np.ndarray, centres: np.ndarray, release: Callable[[], None]) -> Constant:
+    """Return a weight with its numbers rounded to the centres as a constant, which is computed whenever it is read."""
+    dtype = torch.float16 if weight.dtype == np.float16 else torch.float32
+    return Constant(weight.shape, dtype, lambda: torch.from_numpy(round_to_centres(weight, centres)), release)
 
 
 def _measure_curve(

@@ -66,12 +66,8 @@ class Lazy(Tensor):
         if isinstance(looks, Tensor):
             return cls(looks, compute)
         if isinstance(looks, (list, tuple)):
-            return type(looks)(cls(part, partial(_nth, compute, i)) for i, part in enumerate(looks))
+            return type(looks)(cls(part, partial(lambda i: compute()[i], i)) for i, part in enumerate(looks))
         return looks
-
-
-def _nth(compute: Callable[[], Sequence[Tensor]], i: int) -> Tensor:
-    return compute()[i]
 
 
 def _to_meta(value: object) -> object:

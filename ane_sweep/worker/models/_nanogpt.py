@@ -23,7 +23,9 @@ class NanogptTensors:
         self.folder: Path = inner.folder
         self._inner = inner
         self._names = {name.removeprefix(_COMPILED): name for name in inner.shapes}
-        self.shapes = {name: _transpose(name, inner.shapes[own]) for name, own in self._names.items()}
+        self.shapes = {
+            name: inner.shapes[own][:: -1 if name.endswith(_LINEAR) else 1] for name, own in self._names.items()
+        }
         biased = any(name.endswith("c_attn.bias") for name in self.shapes)
         weights = [] if biased else [name for name in self.shapes if name.endswith(_BIASED)]
         self._zeros = {name.removesuffix("weight") + "bias": self.shapes[name][-1:] for name in weights}
@@ -35,7 +37,3 @@ class NanogptTensors:
         back = {self._names[name]: name for name in names if name not in self._zeros}
         for own, tensor in self._inner.tensors(list(back)):
             yield back[own], tensor.t() if back[own].endswith(_LINEAR) else tensor
-
-
-def _transpose(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return shape[::-1] if name.endswith(_LINEAR) else shape

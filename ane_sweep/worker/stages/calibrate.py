@@ -21,8 +21,8 @@ from ane_sweep.worker.programs import Calibrator
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
-    order=40, many="calibrations", timeout_s=7200, base_gib=1.2, per_byte=1.5, guess_s=5, guess_per_gb=30,
-    artifact=True, parts=("calibrate",), ignores=("ane_sweep.coreml_anywhere.plan",),
+    order=40, many="calibrations", timeout_s=7200, base_gib=0.45, per_byte=1.2, guess_s=5, guess_per_gb=30,
+    artifact=True, parts=("calibrate",), holds="kept weights",
     warm=("torch", "transformers.modeling_utils", "coremltools"),
 )  # fmt: skip
 

@@ -28,7 +28,7 @@ from ane_sweep.worker.timing import parts, sampling, stability
 from ane_sweep.worker.timing.sampling import Samples
 
 STAGE = Stage(
-    order=120, many="timings", timeout_s=1800, base_gib=0.28, per_byte=1.3, guess_s=2, guess_per_gb=15,
+    order=120, many="timings", timeout_s=1800, base_gib=0.28, per_byte=1.2, guess_s=2, guess_per_gb=15,
     stored=False, alone=True, runs_program=True, pooled=True,
     warm=("ane_sweep.worker.feeds.arrays",),
 )  # fmt: skip
@@ -145,7 +145,8 @@ def _report(taken: Samples, load_s: float, realised: dict[str, object], settings
     summary = samples.summarise([1000 * seconds for seconds in taken.steady_s])
     realised = {**realised, "samples": summary.count, "warmup": len(taken.warmup_s), "loops": taken.loops}
     if realised.get("threads"):
-        realised["thread_wait"] = _describe_thread_wait()
+        waiting = (f"{name}={os.environ[name]}" for name in WAITING_VARIABLES if name in os.environ)
+        realised["thread_wait"] = " ".join(waiting) or "default"
     is_short = summary.count < policy.samples or len(taken.warmup_s) < policy.warmup
     if is_short and not settings.check:
         realised["cut_short"] = (
@@ -172,11 +173,6 @@ def _report(taken: Samples, load_s: float, realised: dict[str, object], settings
     metrics = [Metric(name, value, "ms", source=runtime) for name, value in figures.items() if value is not None]
     metrics.append(Metric("peak_memory_bytes", protocol.peak_bytes(), "bytes", source=runtime))
     return StageResult(metrics, realised, timing=_to_timing(taken, summary.median, load_s, settings))
-
-
-def _describe_thread_wait() -> str:
-    """Return how this process's threads wait for work: the environment variables that are set, or "default"."""
-    return " ".join(f"{name}={os.environ[name]}" for name in WAITING_VARIABLES if name in os.environ) or "default"
 
 
 def _compute_median_ms(seconds: list[float]) -> float | None:
