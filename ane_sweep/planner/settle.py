@@ -54,17 +54,12 @@ def plan_for(request: Request, store: Store, out: Path, *, to_show: bool = False
     past = store.past()
     places = find_places(request.settings, {cell.machine for cell in request.cells}, wait=not to_show)
     return planning.make_plan(
-        request.cells,
-        request.axes,
-        {key: settled[same] for key, same in alike.items()},
-        host=host.digest(),
-        toolchain=host.toolchain(),
-        predict_for=request.settings.chips,
+        request.cells, request.axes, {key: settled[same] for key, same in alike.items()},
+        host=host.digest(), toolchain=host.toolchain(), predict_for=request.settings.chips,
         history={stage: [entry for entry in past if entry.stage == stage][-500:] for stage in STAGES},
         notes=[*request.notes, *([_as_if_fetched(list(away.values()))] if away else [])],
-        examples=examples,
-        places=places,
-    )
+        examples=examples, places=places,
+    )  # fmt: skip
 
 
 def _nothing_at_hand(away: list[Away]) -> str:

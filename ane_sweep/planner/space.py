@@ -146,8 +146,7 @@ class Space:
     def axes(self) -> list[str]:
         """Return the keys that vary between cells."""
         keys = [key for axis in self.listed for key in axis.keys]
-        for name in self.free:
-            keys.append(RULES if name.startswith(OVERRIDES) else re.sub(r"^cuts\.\d+$", "cuts", name))
+        keys += [RULES if name.startswith(OVERRIDES) else re.sub(r"^cuts\.\d+$", "cuts", name) for name in self.free]
         return list(dict.fromkeys(keys))
 
     def _cuts(self, values: Mapping[str, object]) -> list[float | str] | None:

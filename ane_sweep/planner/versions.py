@@ -20,26 +20,12 @@ from ane_sweep.bridge.stages import ALL
 PACKAGE = Path(ane_sweep.__file__).parent
 # Words, names, and what carries a result or says why there is none: none of it decides one.
 DECIDE_NOTHING = (
-    "ane_sweep",
-    "ane_sweep.errors",
-    "ane_sweep.bridge.axes",
-    "ane_sweep.bridge.cell",
-    "ane_sweep.bridge.key",
-    "ane_sweep.bridge",
-    "ane_sweep.bridge.declared",
-    "ane_sweep.bridge.disk",
-    "ane_sweep.bridge.figures",
-    "ane_sweep.bridge.metrics",
-    "ane_sweep.bridge.plugins",
-    "ane_sweep.bridge.programs",
-    "ane_sweep.bridge.protocol",
-    "ane_sweep.bridge.runtimes",
-    "ane_sweep.bridge.stages",
-    "ane_sweep.bridge.task",
-    "ane_sweep.native_errors",
-    "ane_sweep.placement",
-    "ane_sweep.placement.types",
-)
+    "ane_sweep", "ane_sweep.errors", "ane_sweep.bridge.axes", "ane_sweep.bridge.cell", "ane_sweep.bridge.key",
+    "ane_sweep.bridge", "ane_sweep.bridge.declared", "ane_sweep.bridge.disk", "ane_sweep.bridge.figures",
+    "ane_sweep.bridge.metrics", "ane_sweep.bridge.plugins", "ane_sweep.bridge.programs", "ane_sweep.bridge.protocol",
+    "ane_sweep.bridge.runtimes", "ane_sweep.bridge.stages", "ane_sweep.bridge.task", "ane_sweep.native_errors",
+    "ane_sweep.placement", "ane_sweep.placement.types",
+)  # fmt: skip
 _OF_PROGRAMS = PACKAGE / "fix" / "rewrites"  # whose declarations decide what is applied
 _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+(ane_sweep[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+(ane_sweep[\w.]*))",

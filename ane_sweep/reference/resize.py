@@ -119,10 +119,7 @@ def _read_mode(site: Site) -> str:
 @op("upsample_nearest_neighbor", "resize_nearest_neighbor")
 def resize_nearest(site: Site) -> Step:
     """Return the step that takes the pixel at each grid point rounded down; the scale is the ratio of sizes, not the declared one."""
-    if site.op.type == "upsample_nearest_neighbor":
-        sizes = _read_scales(site)
-    else:
-        sizes = _read_targets(site)
+    sizes = _read_scales(site) if site.op.type == "upsample_nearest_neighbor" else _read_targets(site)
     return _nearest_step(site, sizes, lambda length, wanted: torch.arange(wanted) * length // wanted)
 
 

@@ -223,17 +223,12 @@ def _new(out: Path, plan: Plan, command: Sequence[str], settings: RunSettings) -
     run = Run(folder, {"schema": SCHEMA, "stamp": folder.name})
     hold(run)
     run.note(
-        plan_key=plan.key,
+        plan_key=plan.key, axes=plan.axes, cells=len(plan.cells), started=_text(now), order=_text(order), finished=None,
         command=outward.map_texts(list(command), outward.mask_private),
-        axes=plan.axes,
-        cells=len(plan.cells),
-        started=_text(now),
-        order=_text(order),
-        finished=None,
         tracking=outward.map_texts(vars(settings.tracking), outward.mask_credentials),
         nightly=settings.nightly.enabled,
         source=host.checkout(Path.cwd()),
-    )
+    )  # fmt: skip
     return run
 
 

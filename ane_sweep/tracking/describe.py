@@ -179,9 +179,8 @@ def describe_sweep(records: list[Record], axes: list[str], info: Mapping[str, ob
 def cell_note(record: Record) -> str | None:
     """Return the run's description in Markdown with its failures and warnings, or None if it has none."""
     lines = [] if record.status is Status.OK else [f"**{record.status}**: {record.reason or 'no reason recorded'}"]
-    for stage in record.stages:
-        if stage.reason and stage.reason != record.reason:
-            lines.append(f"- {stage.stage} {stage.status}: {stage.reason}")
+    further = [stage for stage in record.stages if stage.reason and stage.reason != record.reason]
+    lines += [f"- {stage.stage} {stage.status}: {stage.reason}" for stage in further]
     if script := record.host.get("stand_in"):
         lines.append(f"- nothing of this was measured on a Mac: what Core ML would say came from the script {script}")
     if has_random_weights(record):

@@ -65,10 +65,10 @@ def _plan(given: argparse.Namespace, more: list[str]) -> int:
         for probe, cell in zip(listed, cells)
     ]
     minutes = sum(probe.minutes for probe in listed)
-    lines.append(
-        f"\n{count(len(listed), 'measurement')}, about {minutes} min together (a guess): ane-sweep calibrate run"
-    )
-    lines.append(f"not on this host: Core ML {reason}" if reason else f"this machine: {run.find_chip()}")
+    lines += [
+        f"\n{count(len(listed), 'measurement')}, about {minutes} min together (a guess): ane-sweep calibrate run",
+        f"not on this host: Core ML {reason}" if reason else f"this machine: {run.find_chip()}",
+    ]
     return print_result(given.json, "\n".join(lines), probes=held, can_run=reason is None, reason=reason, words=words)
 
 

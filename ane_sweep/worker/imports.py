@@ -19,7 +19,6 @@ class _Refusal(MetaPathFinder):
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:
         if name in UNUSED and _is_being_imported(_IMPORTER):
             raise ModuleNotFoundError(f"{name} is not loaded for {_IMPORTER}: nothing here uses it", name=name)
-        return None
 
 
 def _is_being_imported(name: str) -> bool:

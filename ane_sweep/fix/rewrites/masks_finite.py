@@ -45,7 +45,9 @@ def match(graph: Graph) -> Iterator[Site]:
         value = graph.value(node.outputs[0]) if found else None
         if not found or not isinstance(value, np.ndarray) or not (value == -np.inf).any():
             continue
-        if not any(one.type in ("mul", "select") for one in found) and not _has_empty_row(value):
+        if not any(one.type in ("mul", "select") for one in found) and not (
+            value.ndim and (value == -np.inf).all(-1).any()
+        ):
             continue
         ordered = sorted(found, key=places.__getitem__)
         made = {node.outputs[0], *(one.outputs[0] for one in found)}
@@ -70,10 +72,6 @@ def _follow(graph: Graph, node: Node) -> set[Node] | None:
                 left.append(user)
             found.add(user)
     return found
-
-
-def _has_empty_row(value: np.ndarray) -> bool:
-    return value.ndim > 0 and bool((value == -np.inf).all(-1).any())
 
 
 def apply(graph: Graph, site: Site) -> None:

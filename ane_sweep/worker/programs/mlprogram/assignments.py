@@ -162,9 +162,8 @@ def convert_assignment(context: TranscriptionContext, node: Node) -> None:
         return
     nothing = f"{node.name}_nothing"
     context.add(None, torch_name=nothing)
-    names, cuts = list(node.inputs[given:]), []
-    for kind in node.attr["cuts"]:
-        cuts.append((kind, [names.pop(0) for _ in range(_CUTS[kind])]))
+    names = list(node.inputs[given:])
+    cuts = [(kind, [names.pop(0) for _ in range(_CUTS[kind])]) for kind in node.attr["cuts"]]
     context.add(_write_part(context, node, x, cuts, value), node.name)
 
 
