@@ -7,15 +7,14 @@ from typing import Any
 
 from ane_sweep.bridge.cell import Cell, digest
 from ane_sweep.bridge.record import StageStatus
-from ane_sweep.bridge.stages import STAGES
 from ane_sweep.bridge.task import Task, TaskResult
 
 DONE = (StageStatus.OK, StageStatus.CACHED)
 
 
 def expected_seconds(task: Task) -> float:
-    """Return the seconds that a task may take: from past tasks, else a guess by the size of its model."""
-    return STAGES[task.stage].guess(task.work) if task.seconds is None else task.seconds
+    """Return the seconds that a task may take: by a rule that past tasks scale, else by the rule alone."""
+    return task.rule_s if task.seconds is None else task.seconds
 
 
 @dataclass(frozen=True)

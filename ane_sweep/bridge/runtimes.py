@@ -32,6 +32,7 @@ class Traits:
     asks        "module:function" in the planner: the facts of this host that they return are part of the keys, under
                 the functions' names
     streams     it holds weights by a budget, and not all of them
+    per_gmac_s  estimated seconds of a billion multiply-adds (planner/durations.py)
     """
 
     needs: Literal["program", "checkpoint"]
@@ -47,6 +48,7 @@ class Traits:
     warm: tuple[str, ...] = ()
     program: str = DEFAULT
     streams: bool = False
+    per_gmac_s: float = 0.001
 
 
 class Runtimes(Declared[Traits]):

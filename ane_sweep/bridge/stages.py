@@ -63,8 +63,8 @@ class Stage:
     compiles_for_ane: bool = False
     pooled: bool = False
     fatal: bool = True
-    guess_s: float = 10.0
-    guess_per_gb: float = 30.0
+    base_s: float = 10.0
+    per_gb_s: float = 30.0
     limited: bool = True
     reads: tuple[str, ...] = ()
     warm: tuple[str, ...] = ()
@@ -73,10 +73,6 @@ class Stage:
     scores: float = 2
     parts: tuple[str, ...] = ()
     packages: bool = False
-
-    def guess(self, work: int) -> float:
-        """Return the estimated seconds of a task over `work` bytes of parameters (fp32), fitted to small and large models on two cores."""
-        return self.guess_s + self.guess_per_gb * work / 1e9
 
 
 ALL = Declared("ane_sweep.worker.stages", "STAGE", Stage, lambda stage: stage.order)

@@ -240,7 +240,8 @@ class Task:
     more_of: str = ""  # of latency.repeats=auto: the first timing, which decides whether this one is taken; in no key
     place: str = ""  # with a fleet, of tasks that depend on the machine: the label of those that may do it (plan.Place)
     varies: frozenset[str] = frozenset()  # of the axes that vary, those that make a difference to it
-    sort: str = ""  # beside `work`, what its duration depends on most: tasks of one stage and sort take similar times
+    sort: str = ""  # the host, and a user's own model: recorded durations of the same sort scale the rule
+    rule_s: float = 0.0  # seconds by planner/durations.py, on the host that it was fitted on
 
     def also_for(self, other: "Task") -> None:
         """Merge the same task of another cell into this one: the widest limits hold, and an explicit request wins."""

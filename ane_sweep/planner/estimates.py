@@ -1,13 +1,15 @@
-"""Estimates of a task's cost: memory (peaks.py) and disk from parameter bytes, time from recorded tasks.
+"""Estimates of a task's cost: memory (peaks.py), time (durations.py), and disk from parameter bytes.
 
-A recorded peak of a task of similar size replaces the formula. Time has no formula here:
-without a record there is no estimate (None), and a caller that needs a figure takes the stage's guess and marks it as one.
+A recorded peak of a task of similar size replaces the formula. Recorded durations scale it, as hosts differ in speed.
 """
 
+import math
 import platform
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, partial
+from itertools import chain
 
 from ane_sweep.bridge import recipes
 from ane_sweep.bridge.cell import Cell
@@ -23,36 +25,39 @@ INSTALLED_BYTES = {
     "coremltools": 30_000_000,
     "torch": 5_600_000_000 if (sys.platform, platform.machine()) == ("linux", "x86_64") else 450_000_000,
 }
-SIMILAR = 2.0  # a record counts for work up to this many times larger or smaller
+_NEAREST = 9  # recorded durations that scale a rule
 
 
-def memory_bytes(stage: str, work: int, history: History, needed: int) -> int:
-    """Return the expected peak of a task over `work` parameter bytes (fp32): the largest recorded peak of a similar
-    task, else that of an idle process plus the bytes that are `needed` (planner/peaks.py).
+class Costs:
+    """Estimates from one history, cached, as a thousand cells share a handful of sizes."""
+
+    def __init__(self, history: History):
+        self.memory_bytes, self.seconds = cache(partial(memory_bytes, history)), cache(partial(seconds, history))
+
+
+def memory_bytes(history: History, stage: str, work: int, needed: int) -> int:
+    """Return the expected peak of a task over `work` parameter bytes (fp32): the largest recorded peak of a task over at
+    most twice as many and at least half, else that of an idle process plus the bytes that are `needed` (planner/peaks.py).
     """
-    peaks = [
-        entry.peak_bytes * max(1.0, work / max(entry.work, 1))
-        for entry in _similar(stage, work, history)
-        if entry.peak_bytes
-    ]
+    larger = ((entry.peak_bytes, max(work, 1) / max(entry.work, 1)) for entry in history.get(stage, ()))
+    peaks = [peak * max(1.0, times) for peak, times in larger if peak and 0.5 <= times <= 2]
     return int(max(peaks, default=STAGES[stage].base_gib * GIB + needed))
 
 
-def seconds(stage: str, work: int, history: History, sort: str) -> float | None:
-    """Return the expected wall seconds: the median of similar tasks of the same sort, or None without one."""
-    seen = [entry.seconds for entry in _similar(stage, work, history) if entry.seconds and entry.sort == sort]
-    return statistics.median(seen) if seen else None
-
-
-def sort_of(stage: str, cell: Cell, positions: int, is_check: bool) -> str:
-    """Return the sort of a task: the facts, beside parameters, on which its duration depends most.
-
-    A convolution takes many times longer than a transformer with as many parameters, and so does a longer input.
+def seconds(history: History, stage: str, rule_s: float, sort: str) -> float | None:
+    """Return the expected wall seconds of a task whose rule gives `rule_s`, scaled by the recorded tasks of the same
+    sort: those of this stage, else of all stages. None without a record.
     """
-    facts = [cell.model_settings.path or cell.family, f"{positions} positions", f"batch {cell.batch}"]
-    if STAGES[stage].runs_program:
-        facts += [f"numerics {cell.numerics}", *(["check"] if is_check else [])]
-    return ", ".join(facts)
+    for entries in (history.get(stage, ()), chain.from_iterable(history.values())):
+        if seen := [(entry.rule_s, entry.seconds) for entry in entries if entry.sort == sort and entry.rule_s > 0]:
+            return scale(rule_s, seen)
+    return None
+
+
+def scale(rule_s: float, seen: Iterable[tuple[float, float]]) -> float:
+    """Return `rule_s` times the median ratio that tasks (rule, taken), oldest first, with the nearest rules have."""
+    near = sorted(seen, key=lambda one: abs(math.log(one[0] / rule_s)), reverse=True)[-_NEAREST:]
+    return rule_s * statistics.median(taken / rule for rule, taken in near)
 
 
 def disk_bytes(stage: str, cell: Cell, source: Source, seq_len: int, params: Mapping[str, object]) -> int:
@@ -75,8 +80,3 @@ def disk_bytes(stage: str, cell: Cell, source: Source, seq_len: int, params: Map
     if recipe is not None and (bits := recipes.average_bits(recipe)):
         return int(work / 32 * bits)
     return work // (2 if precision.compute == "fp16" else 1)
-
-
-def _similar(stage: str, work: int, history: History) -> list[Past]:
-    most = max(work, 1) * SIMILAR
-    return [entry for entry in history.get(stage, ()) if work / SIMILAR <= max(entry.work, 1) <= most]

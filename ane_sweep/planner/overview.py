@@ -16,6 +16,8 @@ from ane_sweep.store import files
 from ane_sweep.store.cache import open_store
 from ane_sweep.terminal import count, duration, size
 
+_IMPORTS_S = 4.0
+
 
 def make_plan_view(request: Request, out: Path) -> tuple[Plan, str, dict[str, object]]:
     """Return the plan of a request, its text and its JSON values; run nothing."""
@@ -64,7 +66,7 @@ def describe(
 
 
 def to_dict(plan: Plan, is_cached: Callable[[Task], bool]) -> dict[str, object]:
-    """Return the plan as JSON values. A task's `seconds` is its recorded time or None; their sum uses guesses for missing ones."""
+    """Return the plan as JSON values. A task's `seconds` is its rule scaled by recorded tasks, or None; their sum uses the rule then."""
     todo = [task for task in plan.tasks.values() if task.unavailable is None and not is_cached(task)]
     users = Counter(key for chain in plan.chains.values() for key in chain)
     tasks = [
@@ -81,15 +83,22 @@ def to_dict(plan: Plan, is_cached: Callable[[Task], bool]) -> dict[str, object]:
         for one, cell in zip(plan.cells, cells)
         if one.key in plan.refused
     ]
-    spent = {"seconds": sum(map(expected_seconds, todo)), "disk_bytes": sum(task.disk_bytes for task in todo)}
+    spent = {"seconds": _sum_seconds(todo), "disk_bytes": sum(task.disk_bytes for task in todo)}
     return {"cells": cells, "tasks": tasks, "refused": refused, "notes": plan.notes, **spent}
 
 
+def _sum_seconds(todo: list[Task]) -> float:
+    """Return the seconds of tasks one after another, with the imports that are made once for each kind of task and round."""
+    kinds = {(STAGES[task.stage].warm, task.round) for task in todo}
+    return sum(map(expected_seconds, todo)) + _IMPORTS_S * len(kinds)
+
+
 def _cost(todo: list[Task], free_bytes: int | None) -> str:
-    seconds = sum(map(expected_seconds, todo))
     guessed = any(task.seconds is None for task in todo)
-    time = f"{'about ' if guessed else ''}{duration(seconds)}"
-    time += " (one lane; a first guess, as not all of it ran here before)" if guessed else " (one lane)"
+    basis = (
+        "by a rule alone, as not all of it ran here before" if guessed else "by a rule, scaled to what ran here before"
+    )
+    time = f"about {duration(_sum_seconds(todo))} (one lane; {basis})"
     disk = sum(task.disk_bytes for task in todo)
     line = f"  disk {size(disk)}, time {time}, largest process {size(max((t.memory_bytes for t in todo), default=0))}"
     if free_bytes is not None and disk > free_bytes:

@@ -18,7 +18,7 @@ GIB = 1 << 30
 _LARGE = GIB  # a reference of more holds one layer (worker/models/_turns.py); a conversion has the rest in files (_mapped.py)
 _KEPT = GIB // 2  # of weights in working form, as reference/constants.py has it
 # As worker/grow/repeats.py has it, for blocks that are all alike; those that come in turns hold more at once.
-_GROWN_FROM, _AT_ONCE = 9, 5
+GROWN_FROM, AT_ONCE = 9, 5
 _FP32 = 0.6  # of a conversion to fp16: nothing is cast
 _IN_FILES, _JOINED = 1.15, 2.3  # for each byte of a conversion's weights in files; of two functions that are joined
 _WHOLE = 1.5  # of a conversion that holds every weight: gpt2 by coreai-opt took 1.85 GB, all told
@@ -43,7 +43,7 @@ def needed_bytes(
         return int(0.4 * GIB + 1.5 * work / chunking.BISECT_WORK) if cell.pipeline == "bisect" else 0
     if declared.per_byte == 0:
         return 0
-    outputs, scores = _count_activations(cell, arch, positions)
+    outputs, scores = count_activations(cell, arch, positions)
     rest: float = 4 * cell.batch * (declared.outputs * outputs + declared.scores * scores)
     if declared.runs_program:
         rest += _extra_bytes(cell, work, arch) if streams else _TORCH
@@ -101,9 +101,9 @@ def _held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, object]) -
         return work if work < _LARGE else int(work * max(block, weight))
     if STAGES[stage].holds == "a weight":
         return int(work * weight)
-    if layers < _GROWN_FROM or cell.cache == "stateful":  # whose two functions are joined with all their weights
+    if layers < GROWN_FROM or cell.cache == "stateful":  # whose two functions are joined with all their weights
         return work
-    return int(work * (1 - block * (layers - _AT_ONCE)))
+    return int(work * (1 - block * (layers - AT_ONCE)))
 
 
 def _shares(cell: Cell, arch: Mapping[str, object]) -> tuple[int, float, float]:
@@ -125,7 +125,7 @@ def _shares(cell: Cell, arch: Mapping[str, object]) -> tuple[int, float, float]:
     return layers, block, max(block / 3, ends / whole / sizing.count_tables(own, serves, task))
 
 
-def _count_activations(cell: Cell, arch: Mapping[str, object], positions: int) -> tuple[int, int]:
+def count_activations(cell: Cell, arch: Mapping[str, object], positions: int) -> tuple[int, int]:
     """Return the numbers in the outputs of one input, where these are words, and in the attention scores of one layer."""
     task, serves = cell.model_settings.task, families.serves(cell.family)
     own = arch if serves is None else sizing.own(arch, serves, task)

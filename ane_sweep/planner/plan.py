@@ -11,7 +11,7 @@ from ane_sweep.bridge.plan import Places, Plan, Source
 from ane_sweep.errors import ConfigError
 from ane_sweep.machine.host import TOOLS
 from ane_sweep.planner import checks, chunking, estimates, scoring
-from ane_sweep.planner.tasks import Costs, Shared, tasks_of
+from ane_sweep.planner.tasks import Shared, tasks_of
 
 
 def make_plan(
@@ -36,7 +36,7 @@ def make_plan(
     predict_for  the chips to predict placement for; further ones add no conversion and no timing
     """
     tools = {name: toolchain.get(name) for name in TOOLS}
-    shared = Shared(axes, host, tools, list(predict_for), Costs(history or {}), examples or {})
+    shared = Shared(axes, host, tools, list(predict_for), estimates.Costs(history or {}), examples or {})
     plan = Plan(list(cells), axes, sources=dict(sources), notes=list(notes))
     problems = dict.fromkeys(problem for cell in cells for problem in checks.unknown_names(cell))
     problems |= dict.fromkeys(checks.unknown_chips(predict_for))

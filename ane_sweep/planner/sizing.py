@@ -35,11 +35,14 @@ def estimate(arch: Mapping[str, object], serves: Serves, task: str) -> int:
         )
     rotary = any(name.startswith(("rope", "rotary", "partial_rotary")) for name in arch)
     positions = 0 if rotary or kind.pair else _size(arch, serves.longest or "") or patches(arch)
-    tables = _size(arch, "vocab_size") if kind.reads else 0
-    table_width = _size(arch, "word_embed_proj_dim") or width
-    return max(
-        1, layers + _ends(arch, width) + positions * width + tables * table_width * count_tables(arch, serves, task)
-    )
+    tables = count_tables(arch, serves, task) * weigh_table(arch, task)
+    return max(1, layers + _ends(arch, width) + positions * width + tables)
+
+
+def weigh_table(arch: Mapping[str, object], task: str) -> int:
+    """Return the number of parameters of a table over the vocabulary, 0 for a model that reads no text."""
+    width = _size(arch, "word_embed_proj_dim") or _first(arch, _WIDTH)
+    return _size(arch, "vocab_size") * width if KINDS[task].reads else 0
 
 
 def count_tables(arch: Mapping[str, object], serves: Serves, task: str) -> int:

@@ -25,18 +25,11 @@ from ane_sweep.bridge.task import CHEAP_S, Task
 from ane_sweep.machine import apple, calibrated, usb
 from ane_sweep.planner import checks, chunking, converters, estimates, packages, rewriting, scoring, timing, versions
 from ane_sweep.planner.compressing import choose_recipe, describe_codes
+from ane_sweep.planner.durations import count_gmacs, rule_seconds
 from ane_sweep.planner.peaks import needed_bytes
 from ane_sweep.store import files
 
 Params = dict[str, object]  # what enters a task's key
-
-
-class Costs:
-    """Estimates from one history, cached, as a thousand cells share a handful of sizes."""
-
-    def __init__(self, history: estimates.History):
-        self.memory_bytes = cache(lambda stage, work, needed: estimates.memory_bytes(stage, work, history, needed))
-        self.seconds = cache(lambda stage, work, sort: estimates.seconds(stage, work, history, sort))
 
 
 @dataclass(frozen=True)
@@ -47,7 +40,7 @@ class Shared:
     host: str
     versions: Mapping[str, str | None]
     chips: list[str]
-    costs: Costs
+    costs: estimates.Costs
     examples: Mapping[str, Examples] = field(default_factory=dict)
     place: Place | None = None
 
@@ -64,6 +57,7 @@ class Chain:
     source: Source
     runtime: str
     shared: Shared
+    gmacs: float  # billions of multiply-adds of one prediction
     tasks: list[Task] = field(default_factory=list)
     beside: dict[str, Task] = field(default_factory=dict)  # units -> a timing to compare with; not the cell's own
 
@@ -95,14 +89,14 @@ class Chain:
         # Weights are in params by their content: whether they had to be fetched makes nothing else of them.
         made_of = {role: key for role, key in upstream.items() if role != "checkpoint"}
         work = source.parameter_bytes * loaded
-        is_check = declared.pooled and round == 0
-        sort = estimates.sort_of(stage, cell, _positions(cell, source), is_check)
-        seconds = costs.seconds(stage, work, sort)
+        positions, placed = _positions(cell, source), place.label if place and "host" in params else ""
+        sort = f"{placed or ('a fleet' if place else self.shared.host[:16])} {cell.model_settings.path or ''}".rstrip()
+        seconds = costs.seconds(stage, rule_s := rule_seconds(stage, cell, source, work, self.gmacs, params), sort)
         rewritten = (*(f"ane_sweep.worker.rewrites.{name}" for name in changed if name in REWRITES), *code)
         version = versions.code_digest(
             stage, cell.family if "model" in params else None, params.get("runtime"), traits.program, rewritten
         )
-        needed = needed_bytes(stage, cell, work, source.arch, _positions(cell, source), params.get("runtime"))
+        needed = needed_bytes(stage, cell, work, source.arch, positions, params.get("runtime"))
         task = Task(
             stage=stage,
             key=digest([files.VERSION, stage, version, params, made_of, dict(self.shared.versions), None]),
@@ -113,16 +107,17 @@ class Chain:
             label=label(stage, cell, [axis for axis in self.shared.axes if axis in varies]),
             work=work,
             memory_bytes=costs.memory_bytes(stage, work, needed),
-            disk_bytes=estimates.disk_bytes(stage, cell, source, _positions(cell, source), params),
-            seconds=0.0 if more_of and (seconds or 0.0) > CHEAP_S else seconds,
-            alone=(declared.alone and not is_check) or (declared.runs_program and traits.alone),
+            disk_bytes=estimates.disk_bytes(stage, cell, source, positions, params),
+            seconds=0.0 if more_of and (rule_s if seconds is None else seconds) > CHEAP_S else seconds,
+            alone=(declared.alone and not (declared.pooled and round == 0)) or (declared.runs_program and traits.alone),
             unavailable=(place.no_coreml if place else apple.no_coreml()) if declared.on_coreml else None,
             round=round,
             after=after,
             more_of=more_of,
-            place=place.label if place and "host" in params else "",
+            place=placed,
             varies=varies,
             sort=sort,
+            rule_s=rule_s,
         )
         self.tasks.append(task)
         return task
@@ -130,7 +125,7 @@ class Chain:
 
 def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
     """Return the cell's tasks in order, including the additional timings for the verdict."""
-    chain = Chain(cell, source, runtime, shared)
+    chain = Chain(cell, source, runtime, shared, count_gmacs(cell, source, _positions(cell, source)))
     fetched = chain.add("fetch", dict(source.fetch), {}) if source.fetch else None
     built = _built(cell, source)
     reference = _add_reference(chain, built, fetched)
@@ -321,7 +316,9 @@ def _add_baselines(chain: Chain, params: Params, inputs: Mapping[str, Task | Non
         return
     for units in BASELINES:
         if units != chain.cell.compute_units:
-            other = Chain(replace(chain.cell, compute_units=units), chain.source, chain.runtime, chain.shared)
+            other = Chain(
+                replace(chain.cell, compute_units=units), chain.source, chain.runtime, chain.shared, chain.gmacs
+            )
             task = other.add("latency", {**params, "compute_units": units}, inputs, round=1, loaded=chain.cell.copies)
             named = "compute_units" in chain.shared.axes
             chain.beside[units] = task if named else replace(task, label=f"{task.label} compute_units={units}")

@@ -189,10 +189,7 @@ class ResultCollector:
             result.write(folder / "result.json")
             self.run.seal(task)
         if status is StageStatus.OK:
-            seconds = result.seconds or 0.0
-            self.store.record_history(
-                stage=task.stage, work=task.work, seconds=seconds, peak_bytes=result.peak_bytes, sort=task.sort
-            )
+            self.store.record_history(task, result)
         return outcome
 
     def _pull(self, task: Task) -> Path | None:

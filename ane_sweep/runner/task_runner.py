@@ -246,10 +246,7 @@ class TaskRunner:
             return Outcome(StageStatus.FAILED, damaged)
         outcome = self._outcome(result, task, out)
         if outcome.done:
-            seconds = result.seconds or 0.0
-            self.store.record_history(
-                stage=task.stage, work=task.work, seconds=seconds, peak_bytes=result.peak_bytes, sort=task.sort
-            )
+            self.store.record_history(task, result)
         return outcome
 
     def _outcome(self, result: TaskResult, task: Task, out: Path) -> Outcome:

@@ -18,18 +18,14 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 
 from ane_sweep.bridge import disk
-from ane_sweep.bridge.task import TaskResult
+from ane_sweep.bridge.task import Task, TaskResult
 from ane_sweep.errors import StoreError
 from ane_sweep.store import files, locks, past, root_folder
 from ane_sweep.store.past import Past
-
-if TYPE_CHECKING:
-    from ane_sweep.bridge.task import Task
 
 Inputs = Mapping[str, files.Origin]  # role -> the artifact that a task was given
 NONE: Inputs = {}
@@ -89,7 +85,7 @@ class Store:
         path = self.lookup(stage, key)
         return None if path is None or files.damage(path, content=True) else path
 
-    def has(self, task: "Task") -> bool:
+    def has(self, task: Task) -> bool:
         """Return True if a task's artifact is stored, and mark it as used now."""
         return self.lookup(task.stage, task.key) is not None
 
@@ -271,9 +267,10 @@ class Store:
 
     # History
 
-    def record_history(self, *, stage: str, work: int, seconds: float, peak_bytes: int | None, sort: str = "") -> None:
-        """Record the duration and peak memory of a finished task over `work` parameter bytes. Never raises for a full disk."""
-        past.append(self.root / "history.jsonl", Past(stage, work, seconds, peak_bytes, sort))
+    def record_history(self, task: Task, result: TaskResult) -> None:
+        """Record the duration and peak memory of a finished task. Never raises for a full disk."""
+        entry = Past(task.stage, task.work, result.seconds or 0.0, result.peak_bytes, task.sort, task.rule_s)
+        past.append(self.root / "history.jsonl", entry)
 
     def past(self) -> list[Past]:
         """Return the durations and peaks of finished tasks, oldest first."""

@@ -14,13 +14,14 @@ _READ_BYTES = 4 << 20  # only the newest part is read: some 30,000 tasks
 
 @dataclass(frozen=True)
 class Past:
-    """The duration and memory peak of one task over `work` parameter bytes; `sort` as in bridge.task.Task."""
+    """The duration and memory peak of one task over `work` parameter bytes; `sort` and `rule_s` as in bridge.task.Task."""
 
     stage: str
     work: int | float
     seconds: int | float
     peak_bytes: int | float | None
     sort: str = ""
+    rule_s: int | float = 0
 
 
 def append(path: Path, entry: Past) -> None:

@@ -21,7 +21,7 @@ from ane_sweep.store.cache import Store
 
 
 def task(key, seconds=60.0, unavailable=None, stage="latency"):
-    return SimpleNamespace(key=key, seconds=seconds, unavailable=unavailable, stage=stage, work=10**9)
+    return SimpleNamespace(key=key, seconds=seconds, unavailable=unavailable, stage=stage, rule_s=17.0)
 
 
 def planned(*names, shared_s=0.0, each_s=60.0):
@@ -51,7 +51,7 @@ def test_the_budget_counts_what_is_shared_once_and_what_is_cached_not_at_all(tmp
     assert chosen(planned("a", "b", "c", shared_s=100), rotation, 4) == ["a"]
     assert chosen(planned("a", "b", "c", shared_s=100), rotation, 4, cached={"shared"}) == ["a", "b", "c"]
     assert chosen(planned("a", "b"), rotation, 0.01) == ["a"]  # one at least, or nothing would ever be done
-    assert chosen(planned("a", "b", each_s=None), rotation, 1) == ["a", "b"]  # unknown timings of 1 GB: 17 s
+    assert chosen(planned("a", "b", each_s=None), rotation, 1) == ["a", "b"]  # by the rule, 17 s each
 
 
 def test_refused_cells_cost_nothing_and_are_never_left(tmp_path):

@@ -8,10 +8,13 @@ import pytest
 from placement.by_hand import Writer, conv_chain
 
 from ane_sweep.__main__ import main
+from ane_sweep.bridge.task import TaskResult
 from ane_sweep.errors import ConfigError
 from ane_sweep.mil import package
 from ane_sweep.mil.proto import Model_pb2
-from ane_sweep.planner import packages
+from ane_sweep.planner import config, packages
+from ane_sweep.planner.settle import plan_for
+from ane_sweep.store.cache import Store
 from ane_sweep.worker.stages import adopt
 
 MODEL = ["model=package", "out=o"]
@@ -53,6 +56,18 @@ def test_it_is_taken_in_compressed_and_cut_and_nothing_is_converted(here, capsys
     said = capsys.readouterr().out
     assert "target not applicable to model=package" in said and "seq_len not applicable" in said
     assert "1 packages taken in for 4" in said
+
+
+def test_its_seconds_are_scaled_by_its_own_records_alone(here):
+    """Nets of one size take times that differ tenfold, and of a package's ops the planner knows nothing."""
+    request = config.load(["model=package", f"model.path={made()}", "runtime=reference"])
+    with Store(here / "cache") as store:
+        tasks = plan_for(request, store, here).tasks.values()
+        own = {task.sort for task in tasks}
+        store.record_history(next(iter(tasks)), TaskResult("reference", "", "ok", seconds=50.0))
+        again = {task.stage: task.seconds for task in plan_for(request, store, here).tasks.values()}
+    (sort,) = own
+    assert sort.endswith(" x.mlpackage") and again["reference"] == pytest.approx(50.0)
 
 
 def test_split_einsum_of_a_package_is_its_rewrites_for_placement(here, capsys):

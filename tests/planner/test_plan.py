@@ -275,11 +275,29 @@ def test_the_order_of_the_axes_changes_the_order_of_the_cells_only(axes):
 def test_memory_estimates_are_corrected_by_past_peaks():
     args = ["model=gpt2-xl", "weights=random", "runtime=reference"]
     work = 4 * 1557611200
-    sort = "gpt2, 128 positions, batch 1"
-    seen = {"convert": [Past("convert", work, 80.0, 11 << 30, sort)]}
+    seen = {"convert": [Past("convert", work, 80.0, 11 << 30)]}
     convert = next(t for t in planned(*args, history=seen).tasks.values() if t.stage == "convert")
-    assert convert.memory_bytes == 11 << 30 and convert.seconds == 80.0
-    assert next(t for t in planned(*args).tasks.values() if t.stage == "convert").seconds is None
+    assert convert.memory_bytes == 11 << 30
+
+
+def test_recorded_durations_of_this_host_scale_the_rule():
+    args = ["model=gpt2-xl", "weights=random", "runtime=reference"]
+    small, convert = (find_task(planned(*one), "convert") for one in (["model=gpt2", *args[1:]], args))
+    assert convert.seconds is None and 2 * small.rule_s < convert.rule_s
+
+    def scaled(stage: str, ratio: float, sort: str = convert.sort, rule_s: float = small.rule_s) -> Past:
+        return Past(stage, small.work, ratio * rule_s, None, sort, rule_s)
+
+    def seconds(*past: Past) -> float | None:
+        history = {stage: [one for one in past if one.stage == stage] for stage in ("convert", "score")}
+        return find_task(planned(*args, history=history), "convert").seconds
+
+    assert seconds(scaled("convert", 0.5)) == pytest.approx(0.5 * convert.rule_s), "a smaller model's record counts"
+    assert seconds(scaled("convert", 0.5), scaled("score", 9.0)) == pytest.approx(0.5 * convert.rule_s)
+    assert seconds(scaled("score", 3.0)) == pytest.approx(3 * convert.rule_s), "without one of this stage, any stage's"
+    assert seconds(scaled("convert", 0.5, sort="another host"), Past("convert", small.work, 9.0, None)) is None
+    near = [scaled("convert", 2.0, rule_s=convert.rule_s)] * 9
+    assert seconds(*[scaled("convert", 0.5)] * 9, *near) == pytest.approx(2 * convert.rule_s), "the nearest count"
 
 
 def test_two_grown_conversions_of_gpt2_xl_fit_side_by_side_and_two_with_a_cache_fit_a_larger_host_alone():
@@ -307,6 +325,10 @@ def test_the_plan_says_which_timings_depend_on_how_long_the_first_one_takes():
         "8 timings          for 2 cells; 6 of them only where the first one takes up to 30 s (latency.repeats=auto)"
         in overview.describe(made, lambda task: False)
     )
+
+
+def find_task(made: Plan, stage: str) -> Task:
+    return next(task for task in made.tasks.values() if task.stage == stage)
 
 
 def timings(made: Plan) -> dict[int, Task]:
@@ -338,7 +360,7 @@ def test_a_timing_that_one_cell_asks_for_outright_is_taken_whatever_another_one_
 def test_a_program_known_to_be_long_is_expected_to_be_timed_once(took, expected):
     args = ["-m", "model=tiny-gpt2", "weights=random", "runtime=reference"]
     first = timings(planned(*args))[1]
-    seen = {"latency": [Past("latency", first.work, took, 1, first.sort)]}
+    seen = {"latency": [Past("latency", first.work, took, 1, first.sort, first.rule_s)]}
     assert [t.seconds for t in timings(planned(*args, "latency.repeats=auto", history=seen)).values()] == expected
     both = timings(planned(*args, "latency.repeats=auto,2", history=seen))
     assert [both[number].seconds for number in (1, 2)] == [took, took]

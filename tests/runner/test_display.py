@@ -102,23 +102,26 @@ def test_no_line_of_the_view_is_wider_than_the_terminal_and_no_colour_is_honoure
     view.close()
 
 
-def test_tasks_without_any_record_are_ordered_by_the_size_of_the_model():
-    small, large = (replace(played.task("convert"), work=work) for work in (10**8, 10**10))
-    assert 1 < expected_seconds(small) < 30 < expected_seconds(large)
-    assert expected_seconds(replace(large, seconds=7.0)) == 7.0
+def test_the_rule_gives_the_seconds_of_a_task_without_a_record():
+    task = replace(played.task("convert"), rule_s=80.0)
+    assert expected_seconds(task) == 80.0
+    assert expected_seconds(replace(task, seconds=7.0)) == 7.0
 
 
-def tasks(*kinds: tuple[str, int, float | None], many: int = 4) -> list[Task]:
-    return [replace(played.task(stage), work=work, seconds=took) for stage, work, took in kinds for _ in range(many)]
+def tasks(*kinds: tuple[str, float, float | None], many: int = 4) -> list[Task]:
+    """Tasks of a stage, the seconds by the rule, and those expected from past tasks."""
+    return [replace(played.task(stage), rule_s=rule, seconds=took) for stage, rule, took in kinds for _ in range(many)]
 
 
-def test_the_time_left_is_unknown_until_such_tasks_have_been_timed():
-    todo = tasks(("convert", 10**8, None), ("convert", 10**10, None))
+def test_the_time_left_is_unknown_until_a_task_of_each_stage_has_ended_and_is_then_the_rule_scaled():
+    todo = tasks(("convert", 5.0, None), ("convert", 40.0, None), ("chunk", 1.0, None))
     rest = remaining.TimeLeft(todo)
-    rest.drop(todo[0], 2.0)
-    assert rest.seconds() is None, "the time of a small model says nothing about one of 100 times its size"
-    rest.drop(todo[4], 80.0)
-    assert rest.seconds() == 3 * 2.0 + 3 * 80.0
+    rest.drop(todo[0], 10.0)
+    assert rest.seconds() is None, "of a stage that has not run yet nothing is known"
+    rest.drop(todo[8], 1.0)
+    assert rest.seconds() == 3 * 10.0 + 4 * 80.0 + 3 * 1.0
+    rest.drop(todo[4], 60.0)
+    assert rest.seconds() == 3 * (2 + 1.5) / 2 * 5.0 + 3 * (2 + 1.5) / 2 * 40.0 + 3 * 1.0
 
 
 def test_what_comes_from_the_cache_says_nothing_about_the_time_left():
@@ -133,7 +136,7 @@ def test_what_comes_from_the_cache_says_nothing_about_the_time_left():
 
 
 def test_a_task_that_takes_longer_than_it_ever_did_makes_the_time_left_unknown_and_takes_nothing_from_the_others():
-    todo = tasks(("convert", 10**8, 10.0), ("chunk", 10**8, 1.0))
+    todo = tasks(("convert", 5.0, 10.0), ("chunk", 1.0, 1.0))
     rest = remaining.TimeLeft(todo)
     assert rest.seconds([(todo[0], 4.0)]) == 44 - 4
     assert rest.seconds([(todo[0], 24.0)]) == 44 - 10
@@ -145,12 +148,11 @@ def test_the_time_left_does_not_jump_when_another_kind_of_model_was_run_before()
     many = {"fetch": 1, "reference": 1, "convert": 1, "chunk": 1, "predict": 2, "score": 2, "latency": 8}
     takes = {"fetch": 2.0, "reference": 20.0, "convert": 40.0, "chunk": 5.0, "predict": 3.0, "score": 60.0}
     takes |= {"latency": 50.0}
-    sort = "bert, 128 positions, batch 1"
-    history = {stage: [Past(stage, 9 * 10**7, took / 13, 1, sort)] for stage, took in takes.items()}
+    history = {stage: [Past(stage, 9 * 10**7, took / 13, 1, "host bert.py:Net", 1.0)] for stage, took in takes.items()}
     todo = []
     for stage, count in many.items():
-        known = estimates.seconds(stage, 10**8, history, "nets.py:Net, 0 positions, batch 1")
-        todo += [replace(task, sort="net") for task in tasks((stage, 10**8, known), many=count)]
+        known = estimates.seconds(history, stage, 1.0, "host nets.py:Net")
+        todo += [replace(task, sort="host nets.py:Net") for task in tasks((stage, 1.0, known), many=count)]
     rest, left = remaining.TimeLeft(todo), sum(takes[task.stage] for task in todo)
     for done in todo:
         rest.drop(done, takes[done.stage])
@@ -159,16 +161,8 @@ def test_the_time_left_does_not_jump_when_another_kind_of_model_was_run_before()
         assert said is None or left / 2 <= said <= 2 * left, f"{said} s were said to be left of {left}"
 
 
-def test_a_check_says_nothing_about_the_time_of_a_measurement():
-    check, measured = tasks(("latency", 10**8, None), many=2)
-    check = replace(check, sort="check")
-    rest = remaining.TimeLeft([check, measured])
-    rest.drop(check, 1.0)
-    assert rest.seconds() is None
-
-
 def test_repeats_that_a_long_timing_does_not_take_are_not_counted_once_it_is_known():
-    first = [replace(played.task("latency", alone=True), seconds=None) for _ in range(6)]
+    first = [replace(played.task("latency", alone=True), rule_s=2.0) for _ in range(6)]
     more = [replace(task, more_of="latency", round=n) for task in first for n in (2, 3, 4)]
     rest = remaining.TimeLeft([*first, *more])
     rest.drop(first[0], 40.0)

@@ -50,7 +50,7 @@ def out(tmp_path):
         aside = store.stage_aside("convert", KEY)
         put(aside / "sub" / "weight.bin")
         store.commit(aside, "convert", KEY, TaskResult("convert", KEY, "ok"))
-        store.record_history(stage="convert", work=1, seconds=1.0, peak_bytes=1)
+        store.record_history(played.task("convert"), TaskResult("convert", KEY, "ok", seconds=1.0, peak_bytes=1))
     put(out / "cache" / "tmp" / "dead" / "grave" / "weight.bin")
     put(out / "cache" / "tmp" / "dead" / ".alive")
     put(out / "cache" / "locks" / "convert-k.lock")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 RUNTIME = Traits(
     needs="checkpoint", measured="PyTorch eager on this CPU", hardware="CPU", warm=("torch", "transformers.modeling_utils"),
+    per_gmac_s=0.035,
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
     order=35, many="packages taken in", timeout_s=600, base_gib=0.1, per_byte=0.1, leaves="program", artifact=True,
-    limited=False, guess_s=1.0, guess_per_gb=1.0,
+    limited=False, base_s=1.0, per_gb_s=1.0,
     warm=("ane_sweep.mil.chunker", "ane_sweep.placement.predict"), packages=True,
 )  # fmt: skip
 

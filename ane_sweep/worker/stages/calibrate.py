@@ -21,7 +21,7 @@ from ane_sweep.worker.programs import Calibrator
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
-    order=40, many="calibrations", timeout_s=7200, base_gib=0.45, per_byte=1.2, guess_s=5, guess_per_gb=30,
+    order=40, many="calibrations", timeout_s=7200, base_gib=0.45, per_byte=1.2, base_s=3, per_gb_s=25,
     artifact=True, parts=("calibrate",), holds="kept weights",
     warm=("torch", "transformers.modeling_utils", "coremltools"),
 )  # fmt: skip

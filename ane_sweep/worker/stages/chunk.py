@@ -19,7 +19,7 @@ from ane_sweep.worker import params
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
-    order=60, many="chunkings", timeout_s=1800, base_gib=0.15, per_byte=0.0, guess_s=1, guess_per_gb=3,
+    order=60, many="chunkings", timeout_s=1800, base_gib=0.15, per_byte=0.0, base_s=0.5, per_gb_s=1,
     leaves="same program", compressed=True, artifact=True, reads=("placement/data/**/*",),
     warm=("ane_sweep.mil.chunker", "ane_sweep.placement.predict"), packages=True, holds="nothing",
 )  # fmt: skip

@@ -20,7 +20,7 @@ from ane_sweep.worker.programs import ProgramCompiler
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
-    order=80, many="compilations", timeout_s=7200, base_gib=0.5, per_byte=1.0, guess_s=10, guess_per_gb=30,
+    order=80, many="compilations", timeout_s=7200, base_gib=0.5, per_byte=1.0, base_s=10, per_gb_s=30,
     leaves="same program", compressed=True, artifact=True, on_coreml=True, parts=("compile",),
 )  # fmt: skip
 

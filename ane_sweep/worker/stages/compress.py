@@ -18,7 +18,7 @@ from ane_sweep.worker.programs import Compressor, Sizer
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
-    order=50, many="compressions", timeout_s=7200, base_gib=0.45, per_byte=3.0, guess_s=5, guess_per_gb=40,
+    order=50, many="compressions", timeout_s=7200, base_gib=0.45, per_byte=3.0, base_s=3, per_gb_s=24,
     leaves="program", compressed=True, artifact=True, parts=("compress", "size"),
     warm=("torch", "transformers.modeling_utils", "coremltools"), holds="a weight",
 )  # fmt: skip

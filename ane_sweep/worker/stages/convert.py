@@ -26,7 +26,7 @@ from ane_sweep.worker.programs import ConversionJob, Converter, Sizer
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
-    order=30, many="conversions", timeout_s=7200, base_gib=0.45, per_byte=1.9, guess_s=8, guess_per_gb=6,
+    order=30, many="conversions", timeout_s=7200, base_gib=0.45, per_byte=1.9, base_s=1, per_gb_s=8,
     leaves="program", artifact=True,
     warm=("torch", "transformers.modeling_utils", "coremltools"), holds="few blocks", outputs=2.7, scores=4.7,
     parts=("convert", "size"),

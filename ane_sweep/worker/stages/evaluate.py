@@ -32,7 +32,7 @@ from ane_sweep.worker.stages import StageResult
 from ane_sweep.worker.stages.score import check_output
 
 STAGE = Stage(
-    order=112, many="scores", timeout_s=3600, base_gib=0.28, per_byte=1.3, guess_s=8, guess_per_gb=60, runs_program=True,
+    order=112, many="scores", timeout_s=3600, base_gib=0.28, per_byte=1.3, base_s=1, per_gb_s=0.3, runs_program=True,
     limited=False,
 )  # fmt: skip
 

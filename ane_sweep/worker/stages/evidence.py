@@ -33,7 +33,7 @@ from ane_sweep.worker.runtimes._runtime import Arrays, Call, Runtime
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
-    order=140, many="evidence passes", timeout_s=1800, base_gib=0.28, per_byte=1.3, guess_s=20, guess_per_gb=15,
+    order=140, many="evidence passes", timeout_s=1800, base_gib=0.28, per_byte=1.3, base_s=20, per_gb_s=0.3,
     stored=False, alone=True, last=True, runs_program=True, fatal=False, reads=("machine/*.csv",),
 )  # fmt: skip
 

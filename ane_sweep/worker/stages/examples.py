@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 STAGE = Stage(
-    order=22, many="scored files", timeout_s=3600, base_gib=0.8, per_byte=1.3, guess_s=8, guess_per_gb=40, leaves="outputs",
+    order=22, many="scored files", timeout_s=3600, base_gib=0.8, per_byte=1.3, base_s=1, per_gb_s=3, leaves="outputs",
     limited=False,
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ from ane_sweep.worker import params
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
-    order=10, many="downloads", timeout_s=14400, memory_gib=4, base_gib=0.2, per_byte=0.1, guess_s=5, guess_per_gb=40,
+    order=10, many="downloads", timeout_s=14400, memory_gib=4, base_gib=0.2, per_byte=0.1, base_s=5, per_gb_s=40,
     stored=False, network=True,
 )  # fmt: skip
 

@@ -21,7 +21,7 @@ from ane_sweep.worker import params
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
-    order=5, many="installs", timeout_s=1800, memory_gib=4, base_gib=0.3, per_byte=0.0, guess_s=20, guess_per_gb=0,
+    order=5, many="installs", timeout_s=1800, memory_gib=4, base_gib=0.3, per_byte=0.0, base_s=20, per_gb_s=0,
     network=True, limited=False, leaves="packages",
 )  # fmt: skip
 

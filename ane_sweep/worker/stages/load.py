@@ -38,7 +38,7 @@ from ane_sweep.worker.runtimes import coreml
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
-    order=100, many="loads", timeout_s=14400, base_gib=0.28, per_byte=1.3, guess_s=10, guess_per_gb=60,
+    order=100, many="loads", timeout_s=14400, base_gib=0.28, per_byte=1.3, base_s=10, per_gb_s=60,
     stored=False, artifact=True, alone=True, runs_program=True, on_coreml=True, compiles_for_ane=True,
 )  # fmt: skip
 

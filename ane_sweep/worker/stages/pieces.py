@@ -22,7 +22,7 @@ from ane_sweep.worker.runtimes.reference import ReferenceRuntime
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
-    order=65, many="choices of pieces", timeout_s=3600, base_gib=0.6, per_byte=1.2, guess_s=3, guess_per_gb=15,
+    order=65, many="choices of pieces", timeout_s=3600, base_gib=0.6, per_byte=1.2, base_s=1, per_gb_s=3,
     leaves="same program", compressed=True, artifact=True, limited=False, packages=True,
 )  # fmt: skip
 

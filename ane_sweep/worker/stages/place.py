@@ -27,7 +27,7 @@ from ane_sweep.worker.stages.predict import list_placement_metrics
 from ane_sweep.worker.timing.parts import COSTLY
 
 STAGE = Stage(
-    order=90, many="placements", timeout_s=7200, base_gib=0.5, per_byte=1.0, guess_s=10, guess_per_gb=30,
+    order=90, many="placements", timeout_s=7200, base_gib=0.5, per_byte=1.0, base_s=10, per_gb_s=30,
     stored=False, artifact=True, alone=True, runs_program=True, on_coreml=True, compiles_for_ane=True, parts=("place",),
 )  # fmt: skip
 

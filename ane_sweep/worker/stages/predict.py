@@ -22,7 +22,7 @@ from ane_sweep.worker import params
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
-    order=70, many="predictions", timeout_s=600, memory_gib=4, base_gib=0.2, per_byte=0.0, guess_s=0.5, guess_per_gb=1,
+    order=70, many="predictions", timeout_s=600, memory_gib=4, base_gib=0.2, per_byte=0.0, base_s=0.3, per_gb_s=0.15,
     artifact=True, reads=("placement/data/**/*",),
     warm=("ane_sweep.mil.chunker", "ane_sweep.placement.predict"), packages=True,
 )  # fmt: skip

@@ -29,7 +29,7 @@ from ane_sweep.worker.params import Texts
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
-    order=20, many="fp32 references", timeout_s=3600, base_gib=0.43, per_byte=1.1, guess_s=4, guess_per_gb=10,
+    order=20, many="fp32 references", timeout_s=3600, base_gib=0.43, per_byte=1.1, base_s=0.5, per_gb_s=3,
     leaves="outputs", reads=("data/*.txt",),
     warm=("torch", "transformers.modeling_utils", "coremltools"), holds="a layer",
 )  # fmt: skip

@@ -32,7 +32,7 @@ from ane_sweep.worker.runtimes._runtime import Arrays
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
-    order=110, many="scorings", timeout_s=3600, base_gib=0.28, per_byte=1.2, guess_s=3, guess_per_gb=15,
+    order=110, many="scorings", timeout_s=3600, base_gib=0.28, per_byte=1.2, base_s=0.2, per_gb_s=0.3,
     leaves="outputs", runs_program=True, outputs=6.6,
     warm=("ane_sweep.worker.feeds.arrays",),
 )  # fmt: skip

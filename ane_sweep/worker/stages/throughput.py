@@ -24,7 +24,7 @@ from ane_sweep.worker.runtimes._runtime import Arrays
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
-    order=130, many="throughput runs", timeout_s=3600, base_gib=0.28, per_byte=1.3, guess_s=20, guess_per_gb=15,
+    order=130, many="throughput runs", timeout_s=3600, base_gib=0.28, per_byte=1.3, base_s=0.2, per_gb_s=0.3,
     stored=False, alone=True, last=True, runs_program=True,
     warm=("ane_sweep.worker.feeds.arrays",),
 )  # fmt: skip
