@@ -30,8 +30,7 @@ class Stage:
     compiles_for_ane        Core ML compiles for the Neural Engine in it, which can take hours and kill the process
     pooled       it times: figures of its processes are pooled. Every cell has such a task, unless latency=off
     fatal        False: if it fails the cell keeps its figures, with a warning
-    guess_s, guess_per_gb   estimated seconds of a task of a sort that never ran: of a process that does little, and for
-                 each GB of fp32 parameters
+    base_s, per_gb_s   estimated seconds of a process that does little, and for each GB of fp32 parameters (planner/durations.py)
     limited      False: it is short, so the user cannot set its limits, and cells hold none for it
     reads        data files that affect its result, as patterns below the package
     warm         modules that its process always loads: it is forked from a process that has them

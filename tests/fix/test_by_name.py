@@ -17,7 +17,7 @@ from coremltools.converters.mil.mil import get_new_symbol, types
 
 from ane_sweep.__main__ import main
 from ane_sweep.errors import ConfigError
-from ane_sweep.fix import driver, host_proof, interface
+from ane_sweep.fix import driver, whole
 from ane_sweep.mil import package
 
 FEW = settings(max_examples=5, deadline=None)
@@ -133,8 +133,8 @@ def test_functions_compute_what_coremltools_makes_of_the_shapes(ranged, folder):
     ct.utils.materialize_dynamic_shape_mlmodel(model, shapes, str(theirs))
     other = package.read(theirs)
     for name in shapes:
-        given = host_proof._draw(made, interface.Run(name, name))
-        one, two = (host_proof._run(each, name, given, "fp32") for each in (made, other))
+        given = whole.draw_function_inputs(made, name, np.random.default_rng(0))
+        one, two = (whole.run_function(each, name, given, "fp32") for each in (made, other))
         np.testing.assert_allclose(one["out"], two["out"], atol=1e-5)
 
 
