@@ -463,8 +463,10 @@ def test_one_more_chip_is_one_file(house, tmp_path):
 def test_one_more_plot_is_one_module_and_its_place_in_the_report(house):
     document = "ane_sweep/report/document.py"
     house.write("ane_sweep/report/numbers.py", PLOT)
-    house.replace(document, "    off_ane,\n", "    numbers,\n    off_ane,\n")
-    house.replace(document, "beside.section(sweep", "numbers.section(sweep.cells), beside.section(sweep")
+    house.replace(document, " machines, off_ane,", " machines, numbers, off_ane,")
+    house.replace(
+        document, "compare_with_published(sweep", "numbers.section(sweep.cells), compare_with_published(sweep"
+    )
     assert house.written == 2
     said = house.run("-c", DRAWN, str(Path(__file__).parent), start=("-P",))
     assert said.startswith("True ['figures/") and said.endswith("-their-numbers.svg']\n")

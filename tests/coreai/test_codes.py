@@ -124,7 +124,6 @@ def test_a_refusal_is_told_in_its_own_words():
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_module_of_ones_own_is_compressed_without_a_false_doubt_and_takes_one_shape(tmp_path, monkeypatch, capsys):
     """The digest of its weights is taken before coreai-opt replaces them: narrow floats have none, and codes another."""
     (tmp_path / "net.py").write_text(

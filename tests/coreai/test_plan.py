@@ -28,7 +28,6 @@ ANSWERS = [
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_plan_of_core_ai_is_the_placement_of_its_cells(tmp_path):
     script = {"name": "macos27", "source": "constructed", "answers": ANSWERS,
               "host": {"chip": "Apple M4", "system": "Darwin", "machine": "arm64", "os_build": "26A428"}}  # fmt: skip

@@ -77,8 +77,7 @@ def test_files_without_a_program_are_refused(net):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
-@pytest.mark.parametrize("name", ["net.pt2", "net.pt"])
+@pytest.mark.parametrize("name", [pytest.param("net.pt2", marks=pytest.mark.ci), "net.pt"])
 def test_a_sweep_over_an_exported_program(net, capsys, name):
     torch.export.save(torch.export.export(net, (EXAMPLE,)), "net.pt2")
     torch.jit.trace(net, EXAMPLE).save("net.pt")
@@ -95,7 +94,6 @@ def test_a_sweep_over_an_exported_program(net, capsys, name):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 @pytest.mark.parametrize(("name", "words"), [("net.pt2", []), ("net.pt", ["--inputs", "{image: [1,3,8,8]}"])])
 def test_lint_converts_an_exported_program_first(net, capsys, name, words):
     torch.export.save(torch.export.export(net, (EXAMPLE,)), "net.pt2")

@@ -92,7 +92,6 @@ def test_a_median_of_two_lies_between_them(monkeypatch, observations):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_the_text_says_everything(capsys, monkeypatch):
     """Of the published tables two rows of which nothing was said: scoring them all takes seconds (tests/bench/test_estimates.py)."""
     rows = [row for row in terms.rows() if row.table.endswith("26 March 2023, DistilBERT") and row.unit == "gpu"]

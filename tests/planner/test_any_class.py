@@ -78,7 +78,6 @@ def test_what_transformers_lacks_or_has_no_known_input_is_refused_as_before(fold
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_token_classes_of_a_folder_are_converted_and_scored(tmp_path, monkeypatch, capsys):
     import transformers
 

@@ -39,7 +39,7 @@ ENDS = {
 }
 
 
-@pytest.fixture(params=["cold", pytest.param("warm", marks=[pytest.mark.slow, pytest.mark.ci])])
+@pytest.fixture(params=["cold", pytest.param("warm", marks=pytest.mark.slow)])
 def room(request, tmp_path):
     if request.param == "cold":
         yield Room(tmp_path)

@@ -257,7 +257,6 @@ def test_the_language_model_that_ships_has_learned_and_is_small(hf):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_norms_whose_sums_are_of_fp16_ruin_the_language_model_and_means_in_fp32_heal_it(tmp_path):
     """What others saw of GPT-2 on the Neural Engine: accuracy is gone without the norms' means in fp32."""
     from ane_sweep.worker.stages import convert

@@ -107,7 +107,6 @@ def net(path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_package_is_compressed_cut_and_swept_by_the_same_workers(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     net(tmp_path / "n.mlpackage")
