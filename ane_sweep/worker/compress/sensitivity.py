@@ -55,8 +55,9 @@ class SensitivityProbe:
         self.value_of = {op.name: op.outputs[0] for op in self.model.program.ops if op.outputs}
         self.feeds = [self.model.prepare_inputs(feed, None) for feed in feeds]
         self.reached, self.tables = 0, [self.plan.begin(feed) for feed in self.feeds]
-        self.whole: list[Values] = []
-        self.sizes = self._compare(self.plan)
+        self.whole, self.sizes = self._finish(self.plan), psnr.Outputs()
+        for name, value in ((name, value) for outputs in self.whole for name, value in outputs.items()):
+            self.sizes.add(name, reference=value, candidate=value)
 
     def in_order(self, names: list[str]) -> list[str]:
         """Sort weights by the place where the program first reads them."""
@@ -64,30 +65,32 @@ class SensitivityProbe:
         return sorted(names, key=lambda name: first[self.value_of[name]])
 
     def closeness(self, values: Mapping[str, np.ndarray | Constant]) -> psnr.Outputs:
-        """Compare the outputs of the program with other `values` for the weights of those names."""
+        """Compare the outputs of the program with other `values` for the weights of those names; the result's cosines are unset."""
         bound = {self.value_of[name]: value for name, value in values.items()}
         changed, first = plan.rebind_constants(self.plan, self.model.program, self.known, bound)
         if first < self.reached:
             self.reached, self.tables = 0, [self.plan.begin(feed) for feed in self.feeds]
         self.plan.advance_each(self.tables, self.reached, first)
         self.reached = first
-        return self._compare(changed)
+        found = psnr.Outputs()
+        for name, size in self.sizes.each.items():
+            found.each[name] = psnr.Closeness()
+            found.each[name].count, found.each[name].peak = size.count, size.peak
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for listed in pool.map(_measure_errors, self.whole, self._finish(changed)):
+                for name, each in listed.items():
+                    for error in each:
+                        found.each[name].square_error += error
+        return found
 
-    def _compare(self, changed: ExecutionPlan) -> psnr.Outputs:
-        """Finish all runs with other constants, and compare their outputs with those of the unchanged program, if these are known."""
+    def _finish(self, changed: ExecutionPlan) -> list[Values]:
+        """Finish all runs with other constants and return their outputs."""
         tables = [
             [value if constant is None else constant for constant, value in zip(changed.start, table)]
             for table in self.tables
         ]
         changed.advance_each(tables, self.reached, len(changed.steps))
-        found = psnr.Outputs()
-        for index, table in enumerate(tables):
-            made = self._outputs(changed, table, index)
-            if index == len(self.whole):
-                self.whole.append(made)
-            for name, value in self.whole[index].items():
-                found.add(name, reference=value, candidate=made[name])
-        return found
+        return [self._outputs(changed, table, index) for index, table in enumerate(tables)]
 
     def _outputs(self, changed: ExecutionPlan, table: list[object], index: int) -> Values:
         """Return the outputs of a run at text positions, as stage `score` compares them."""
@@ -99,6 +102,11 @@ class SensitivityProbe:
             name: value[0][valid] if value.ndim == 3 and value.shape[1] == len(valid) else value
             for name, value in made.items()
         }
+
+
+def _measure_errors(whole: Values, made: Values) -> dict[str, list[float]]:
+    """Return the parts of the square error of each output, piece by piece."""
+    return {name: psnr.square_errors(reference=value, candidate=made[name]) for name, value in whole.items()}
 
 
 def measure(path: Path, feeds: list[Values], valid: np.ndarray, params: SensitivityParams) -> Sensitivity:
