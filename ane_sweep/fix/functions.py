@@ -74,8 +74,7 @@ def name_output(graph: Graph, made: str, name: str) -> str:
     """Give a value that an op has just made, and that nothing reads, another name. Return the name."""
     maker = graph.maker(made)
     assert maker is not None
-    maker.proto.outputs[0].name = name
-    maker.forget()
+    maker.own().outputs[0].name = name
     graph.types[name] = graph.types[made]
     return name
 

@@ -125,9 +125,7 @@ def count(load: Load, site: Site, cache: float, seen: set[int]) -> None:
             size = tensor.bytes if tensor.stored_bytes is None else tensor.stored_bytes
             load.weights += size
             load.notched += size if in_notch(tensor) else 0
-            quarter = tensor.elements / 2  # of its fp16 size: a 4-bit palette takes that and the palette
-            if "lut" in (tensor.packing or "") and quarter <= size <= quarter * 1.1 + 64:
-                load.palettes += size
+            load.palettes += size if _is_palette4(tensor, size) else 0
     if site.type in VIEWS:
         return
     load.ops += 1
@@ -179,6 +177,11 @@ def in_notch(weight: Tensor) -> bool:
         return False
     payload = -(-(weight.shape[0] or 1) // _CORES) * math.prod(size or 1 for size in weight.shape[1:]) * 2
     return payload > _LEAST and abs(payload - round(payload / _MIB) * _MIB) <= _NOTCH_BYTES
+
+
+def _is_palette4(weight: Tensor, size: int) -> bool:
+    """Return True if a weight is stored as a 4-bit palette: a quarter of its fp16 size, plus the palette."""
+    return "lut" in (weight.packing or "") and weight.elements / 2 <= size <= weight.elements / 2 * 1.1 + 64
 
 
 def _io(work: Work, sites: Sequence[Site], units: Sequence[str]) -> None:

@@ -81,9 +81,8 @@ def _call_seconds(stage: Stage, cell: Cell, source: Source, gmacs: float, params
         return float(min(each * (policy["warmup"] + policy["samples"]), policy["max_seconds"])) + 2 * each
     if isinstance(count := params.get("throughput"), int):
         return (each + again_s) * count
-    each += (
-        again_s / 4 + compared + (_DECODE_S * source.layers if cell.cache == "stateful" and stage.runs_program else 0.0)
-    )
+    decodes = cell.cache == "stateful" and stage.runs_program
+    each += again_s / 4 + compared + (_DECODE_S * source.layers if decodes else 0.0)
     if "examples" in params or "score" in params:
         return each * scoring.rows(cell)
     return each * cell.model_settings.texts.count if stage.leaves == "outputs" else 0.0

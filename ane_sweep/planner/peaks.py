@@ -23,9 +23,8 @@ _FP32 = 0.6  # of a conversion to fp16: nothing is cast
 _IN_FILES, _JOINED = 1.15, 2.3  # for each byte of a conversion's weights in files; of two functions that are joined
 _WHOLE = 1.5  # of a conversion that holds every weight: gpt2 by coreai-opt took 1.85 GB, all told
 _PAIR = 0.92  # of a conversion of an encoder and a decoder, which holds every weight, too
-_MADE = (
-    1.25  # of the largest weight of those that the reference runtime does not keep: it is read, and its form is made
-)
+# of the largest weight of those that the reference runtime does not keep: it is read, and its form is made
+_MADE = 1.25
 _TORCH = 0.3 * GIB  # that a runtime of torch's or Core ML's takes beside ours
 _UNPACKED = 1.08  # of kept weights that are compressed: their fp16 form
 _FUNCTIONS = 0.6  # of kept weights: the pages that a second function reads

@@ -62,9 +62,8 @@ def run_task(
     task = replace(task, inputs=inputs, out=task.out.absolute(), tmp=task.tmp.absolute(), result=folder / "result.json")
     environment = child_environment(task.threads, task.tmp) | (env or {})
     limit = task.limits.memory_bytes
-    server = (
-        fork_servers.get(loads, environment, python, limit) if fork_servers else None
-    )  # its imports are no task's time
+    # before the run, as the imports of a new server are no task's time
+    server = fork_servers.get(loads, environment, python, limit) if fork_servers else None
     run = _Run(task, folder, environment, python, children, pass_fds, timeout_s, limit if watch_memory else None)
     result = run.attempt(server)
     if result is None:  # the fork server died, or could fork no more

@@ -11,6 +11,7 @@ import numpy as np
 
 from ane_sweep.fix.build import Builder
 from ane_sweep.fix.graph import Graph, Node
+from ane_sweep.fix.messages import rename_reads
 from ane_sweep.fix.rewrite import ProgramRewrite, Site
 
 _MASK = -30000.0  # two of them add up to a number that fp16 has
@@ -45,9 +46,7 @@ def match(graph: Graph) -> Iterator[Site]:
         value = graph.value(node.outputs[0]) if found else None
         if not found or not isinstance(value, np.ndarray) or not (value == -np.inf).any():
             continue
-        if not any(one.type in ("mul", "select") for one in found) and not (
-            value.ndim and (value == -np.inf).all(-1).any()
-        ):
+        if not any(one.type in ("mul", "select") for one in found) and not _has_empty_row(value):
             continue
         ordered = sorted(found, key=places.__getitem__)
         made = {node.outputs[0], *(one.outputs[0] for one in found)}
@@ -74,6 +73,10 @@ def _follow(graph: Graph, node: Node) -> set[Node] | None:
     return found
 
 
+def _has_empty_row(value: np.ndarray) -> bool:
+    return value.ndim > 0 and bool((value == -np.inf).all(-1).any())
+
+
 def apply(graph: Graph, site: Site) -> None:
     constant, nodes = site.others[0], [site.node, *site.others[1:]]
     value = graph.value(constant.outputs[0])
@@ -90,9 +93,7 @@ def apply(graph: Graph, site: Site) -> None:
 def _copy(graph: Graph, node: Node, copies: dict[str, str]) -> None:
     """Add a copy of an op that reads the copies of its operands, and enter its output into `copies`."""
     proto = deepcopy(node.proto)
-    for argument in proto.inputs.values():
-        for binding in argument.arguments:
-            binding.name = copies.get(binding.name, binding.name)
+    rename_reads(proto, copies)
     made = graph.fresh_name(f"{node.outputs[0]}_finite")
     proto.outputs[0].name = copies[node.outputs[0]] = made
     graph.add(proto, node)

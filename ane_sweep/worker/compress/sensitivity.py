@@ -53,6 +53,7 @@ class SensitivityProbe:
         self.plan, self.valid = self.model.plan, valid
         # A weight is called by the op that makes it, whose value's name may differ: op_7_w makes var_7_w.
         self.value_of = {op.name: op.outputs[0] for op in self.model.program.ops if op.outputs}
+        self.pool = ThreadPoolExecutor(os.cpu_count())
         self.feeds = [self.model.prepare_inputs(feed, None) for feed in feeds]
         self.reached, self.tables = 0, [self.plan.begin(feed) for feed in self.feeds]
         self.whole, self.sizes = self._finish(self.plan), psnr.Outputs()
@@ -76,11 +77,10 @@ class SensitivityProbe:
         for name, size in self.sizes.each.items():
             found.each[name] = psnr.Closeness()
             found.each[name].count, found.each[name].peak = size.count, size.peak
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for listed in pool.map(_measure_errors, self.whole, self._finish(changed)):
-                for name, each in listed.items():
-                    for error in each:
-                        found.each[name].square_error += error
+        for listed in self.pool.map(_measure_errors, self.whole, self._finish(changed)):
+            for name, each in listed.items():
+                for error in each:
+                    found.each[name].square_error += error
         return found
 
     def _finish(self, changed: ExecutionPlan) -> list[Values]:
@@ -125,8 +125,7 @@ def measure(path: Path, feeds: list[Values], valid: np.ndarray, params: Sensitiv
         scratch.give_back()
         return centres
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        centres = dict(zip(names, pool.map(find_all, names)))
+    centres = dict(zip(names, probe.pool.map(find_all, names)))
 
     def closeness(bits: dict[str, int]) -> psnr.Outputs:
         """Compare outputs when each weight has its palette of the given width."""
