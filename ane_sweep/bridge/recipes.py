@@ -212,10 +212,6 @@ def _ratio(value: object) -> bool:
     return value is None or (_number(value) and 0 < value < 1)
 
 
-def _texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
 _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
     "block_size": (lambda v: _is_whole_number(v, 2), "a whole number of 2 or more"),
     "group_size": (lambda v: _is_whole_number(v, 1), "a whole number of 1 or more"),
@@ -228,6 +224,6 @@ _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
     ),
     "min_psnr_db": (lambda v: v is None or _number(v), "a number or null"),
     "activations": (lambda v: v in (None, "int8"), "int8 or null"),
-    "skip": (_texts, "a list of patterns"),
+    "skip": (lambda v: isinstance(v, list) and all(isinstance(one, str) for one in v), "a list of patterns"),
     "overrides": (lambda v: isinstance(v, list), "a list of mappings"),
 }

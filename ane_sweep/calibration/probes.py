@@ -1,11 +1,11 @@
 """The probes of a calibration: their questions, the reason of each, and the cells that answer them."""
 
-import csv
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from ane_sweep.bridge.cell import Cell
+from ane_sweep.folders import read_csv
 from ane_sweep.terminal import count
 
 SWEEP, TINY = "calibrate", "calibrate_tiny"
@@ -25,8 +25,7 @@ class Probe:
 @cache
 def list_probes() -> tuple[Probe, ...]:
     """Return the probes in the order of the sweep's cells."""
-    with open(_TABLE, encoding="utf-8", newline="") as file:
-        return tuple(Probe(row["probe"], row["asks"], row["why"], int(row["minutes"])) for row in csv.DictReader(file))
+    return tuple(Probe(row["probe"], row["asks"], row["why"], int(row["minutes"])) for row in read_csv(_TABLE))
 
 
 def sweep_words(chip: str | None, tiny: bool, more: list[str]) -> list[str]:

@@ -58,23 +58,29 @@ class Builder:
         name: str = "const",
         dtype: str = "fp32",
     ) -> str:
-        """Add a constant and return its name. Arrays of floats from 10 numbers on become weights."""
-        array = value if isinstance(value, Text) else values.to_array(value, dtype)
-        return self._const(values.make_value(array, self.graph.program.package, self.graph.scratch), name)
+        """Add a constant and return its name. Arrays of floats from 10 numbers on become weights; others stand first, and are shared."""
+        graph, array = self.graph, value if isinstance(value, Text) else values.to_array(value, dtype)
+        if not isinstance(array, Text) and array.size > values.IMMEDIATE:
+            return self._const(values.make_value(array, graph.program.package, graph.scratch), name, self.place)
+        key = array if isinstance(array, Text) else (array.dtype, array.shape, array.tobytes())
+        if (found := graph.short_constants.get(key)) is None or graph.maker(found) is None:
+            made = values.make_value(array, graph.program.package, graph.scratch)
+            found = graph.short_constants[key] = self._const(made, name, next(iter(graph)))
+        return found
 
     def view(self, name: str, shape: Sequence[int]) -> str:
         """Return a const's output under another shape. The weight is shared, not copied."""
         value = self.graph.message(name)
         if value is None:
             raise ValueError(f"`{name}` is no constant")
-        return self._const(values.view_value(value, shape), name)
+        return self._const(values.view_value(value, shape), name, self.place)
 
-    def _const(self, value: MIL_pb2.Value, base: str) -> str:
+    def _const(self, value: MIL_pb2.Value, base: str, place: Node) -> str:
         proto, name = MIL_pb2.Operation(type="const"), self.graph.fresh_name(f"{self.base}_{base}"[:200])
         proto.attributes["name"].CopyFrom(string_value(name))
         proto.attributes["val"].CopyFrom(value)
         proto.outputs.add(name=name).type.CopyFrom(value.type)
-        self.graph.add(proto, self.place)
+        self.graph.add(proto, place)
         return name
 
     def _arguments(self, parameter: str, given: Given, name: str, dtype: str) -> list[str]:

@@ -26,6 +26,7 @@ _MOST_DROPPED = 3  # places of a rewrite that the proof of the whole refuses bef
 Failures = dict[tuple[str, str], str]  # (rewrite, place): the problem of its proof
 
 
+@judge.pause_collection()
 def fix(
     path: Path, out: Path | None = None, chip: str = "m4", only: tuple[str, ...] = (), sizes: str = "", insist: bool = False
 ) -> Report:  # fmt: skip
@@ -39,7 +40,7 @@ def fix(
     """
     names, wanted = rewrite.choose(only), chips.get(chip)
     outer = packages.read(path, kinds=pipeline.KINDS)
-    package = pipeline.find_program(outer)
+    package, _ = pipeline.find_program(outer)
     by_name = BY_NAME if package is outer else {}
     if left_out := [name for name in only if name in BY_NAME and name not in by_name]:
         raise PackageError(
@@ -47,7 +48,7 @@ def fix(
         )
     figures.check_readable(package)
     folder = out.parent if out is not None else None
-    with judge.pause_collection(), tempfile.TemporaryDirectory(prefix=".ane-sweep-", dir=folder) as scratch:
+    with tempfile.TemporaryDirectory(prefix=".ane-sweep-", dir=folder) as scratch:
         work = Workpiece(package, wanted, Path(scratch), insist)
         for name in by_name:
             if name in only:
@@ -140,14 +141,14 @@ class Workpiece:
 
     def offer(self, name: str) -> None:
         """Report a rewrite that changes the interface and matches: it is not applied without its name."""
-        if interface.load(name).find(self.package):
+        if interface.load(name).find(self.graphs.values()):
             reason = f"it changes the interface: {BY_NAME[name].host}; `--only {name}` applies it"
             self.settled.append(RewriteTrial(name, "by name", reason, self.figures, self.figures))
 
     def change_interface(self, name: str, sizes: str) -> None:
         """Apply a rewrite that changes the interface, if it matches, and prove it with the host's new part."""
         module = interface.load(name)
-        places = module.find(self.package)
+        places = module.find(self.graphs.values())
         if not places:
             return
         try:

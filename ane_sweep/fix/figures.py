@@ -78,8 +78,6 @@ def find_gain(before: Figures, after: Figures, may_leave: bool = False) -> tuple
 
 def check_readable(package: Package) -> None:
     """Raise PackageError if a weight file is missing: nothing could be proven or copied."""
-    for value in weights.program_blob_values(package.spec.mlProgram):
-        if not package.has(value.blobFileValue.fileName):
-            raise PackageError(
-                f"{package.path}: {value.blobFileValue.fileName} is missing; a rewrite copies the weights"
-            )
+    for name in {value.blobFileValue.fileName for value in weights.program_blob_values(package.spec.mlProgram)}:
+        if not package.has(name):
+            raise PackageError(f"{package.path}: {name} is missing; a rewrite copies the weights")

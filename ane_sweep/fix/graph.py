@@ -63,8 +63,8 @@ class Node:
     def reads(self, parameter: str) -> list[str]:
         """Return the names of the values given for a parameter."""
         if self._given is None:
-            given = self.proto.inputs.items()
-            self._given = {key: [one.name for one in value.arguments if one.name] for key, value in given}
+            given = self.proto.inputs
+            self._given = {key: [one.name for one in given[key].arguments if one.name] for key in given}
         return self._given.get(parameter, [])
 
     def read(self, parameter: str) -> str | None:
@@ -98,6 +98,8 @@ class Graph:
         types = program.types if like is None else like.types
         made = [name for node in nodes for name in node.outputs]
         self.types: dict[str, MIL_pb2.ValueType] = {name: types[name] for name in (*self.inputs, *made)}
+        self._kinds: dict[str, TensorType | None] = {}  # a name keeps its type
+        self.short_constants: dict[object, str] = {}  # that Builder made, by their values
         self.journal = Journal()
         self._end = Node(MIL_pb2.Operation())
         self._maker: dict[str, Node] = {}
@@ -117,6 +119,11 @@ class Graph:
         while node is not self._end:
             yield node
             node = node.next
+
+    def first(self) -> Node:
+        """Return the first op after the short constants that Builder made."""
+        made = set(self.short_constants.values())
+        return next(node for node in self if node.type != "const" or node.outputs[0] not in made)
 
     def nodes(self, *types: str) -> list[Node]:
         """Return the ops of these types (each type in the program's order)."""
@@ -140,8 +147,11 @@ class Graph:
 
     def kind(self, name: str | None) -> TensorType | None:
         """Return the type of a value, or None if it is no tensor."""
-        given = self.types.get(name) if name is not None else None
-        return tensor_type(given) if given is not None else None
+        if name is None or name not in self.types:
+            return None
+        if name not in self._kinds:
+            self._kinds[name] = tensor_type(self.types[name])
+        return self._kinds[name]
 
     def dtype(self, name: str) -> str:
         """Return the element type of a tensor. Raises ValueError for another value."""
@@ -248,6 +258,7 @@ class Graph:
 
     def reorder(self, nodes: Iterable[Node]) -> None:
         """Put all ops into another order. `write_block` refuses one in which an op reads a value too early."""
+        self.short_constants.clear()  # they need no longer be the first
         last = self._end
         for node in nodes:
             last.next, node.back = node, last

@@ -7,16 +7,13 @@ import numpy as np
 
 from ane_sweep.errors import PackageError
 from ane_sweep.fix.interface import Change, Run, Values
-from ane_sweep.fix.proof import Proof, compare_db, largest_difference
+from ane_sweep.fix.proof import ENOUGH_DB, LOST_DB, SEED, Proof, compare_db, largest_difference
 from ane_sweep.fix.whole import MOST_WHOLE_BYTES, draw_function_inputs, run_function
 from ane_sweep.mil import graph as mil
 from ane_sweep.mil.package import Package
 from ane_sweep.mil.proto import MIL_pb2
 from ane_sweep.mil.weights import program_blob_values
 from ane_sweep.reference.regions import run_ops
-
-_SEED = 33
-_LOST_DB, _ENOUGH_DB = 1.0, 120.0
 
 
 def prove_change(before: Package, change: Change) -> Proof:
@@ -35,7 +32,7 @@ def prove_change(before: Package, change: Change) -> Proof:
 
 
 def _compare(before: Package, after: Package, run: Run) -> Proof:
-    given = draw_function_inputs(before, run.before, np.random.default_rng(_SEED), run.shapes)
+    given = draw_function_inputs(before, run.before, np.random.default_rng(SEED), run.shapes)
     values = {**given, **_run_part(before, run, run.head, given)}
     exact, half = (run_function(before, run.before, given, mode) for mode in ("fp32", "fp16"))
     new = run.to_new(values)
@@ -47,7 +44,7 @@ def _compare(before: Package, after: Package, run: Run) -> Proof:
     problem = None
     if difference > 0.0:
         problem = f"fp32 differs by {difference:.2g} of the largest output"
-    elif now < min(old - _LOST_DB, _ENOUGH_DB):
+    elif now < min(old - LOST_DB, ENOUGH_DB):
         problem = f"fp16 loses accuracy: {old:.1f} -> {now:.1f} dB"
     return Proof(difference, old, now, math.inf, math.inf, problem)
 

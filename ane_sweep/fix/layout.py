@@ -71,8 +71,7 @@ def trace(graph: Graph, name: str) -> Iterator[tuple[str, AxisView]]:
     while whole is not None:
         yield name, whole
         maker = graph.maker(name)
-        step = read_view(graph, maker)
-        if maker is None or step is None:
+        if maker is None or maker.type not in VIEWS or (step := read_view(graph, maker)) is None:
             return
         name, whole = maker.reads("x")[0], step.then(whole)
 
@@ -90,7 +89,7 @@ def see(graph: Graph, name: str, view: AxisView) -> str:
     best: tuple[int, str, list[Step]] | None = None
     for one, way in trace(graph, name):
         full = way.then(view)
-        steps = full.steps() if full is not None else None
+        steps = full.steps if full is not None else None
         if steps is not None:
             cost = count_missing(graph, one, steps)
             if best is None or cost <= best[0]:
@@ -102,7 +101,7 @@ def see(graph: Graph, name: str, view: AxisView) -> str:
 
 def see_from(graph: Graph, root: str, view: AxisView) -> str:
     """Return a view of a value, made from this value itself. Raises ValueError if the view needs more than five axes."""
-    steps = view.steps()
+    steps = view.steps
     if steps is None:
         raise ValueError(f"`{root}` cannot be seen as {view.shape} with five axes")
     return _take_steps(graph, root, steps)
@@ -151,7 +150,7 @@ def _build_after(graph: Graph, node: Node) -> Builder:
 def _make_step(graph: Graph, name: str, step: Step) -> str:
     kind, given = step
     maker, shape = graph.maker(name), graph.shape(name)
-    build = _build_after(graph, maker) if maker is not None else Builder(graph, next(iter(graph)))
+    build = _build_after(graph, maker) if maker is not None else Builder(graph, graph.first())
     if kind == "reshape":
         return build.op("reshape", {"x": name, "shape": list(given)}, given)
     return build.op("transpose", {"x": name, "perm": list(given)}, [shape[axis] for axis in given])
@@ -330,7 +329,7 @@ def _place_constant(graph: Graph, build: Builder, name: str, view: AxisView, mad
     if view.is_identity:
         return name
     if (name, view) not in made:
-        value, steps = graph.value(name), view.steps()
+        value, steps = graph.value(name), view.steps
         if not isinstance(value, np.ndarray) or steps is None:
             raise ValueError(f"`{name}` is a compressed weight, which has no other layout")
         maker = graph.maker(name)

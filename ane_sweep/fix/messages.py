@@ -12,7 +12,8 @@ def names_read(proto: MIL_pb2.Operation) -> set[str]:
     """Return the names of all outside values that an op needs."""
     if proto.blocks:
         return mil.view_op(0, proto).reads
-    return {one.name for argument in proto.inputs.values() for one in argument.arguments if one.name}
+    given = proto.inputs
+    return {one.name for parameter in given for one in given[parameter].arguments if one.name}
 
 
 def list_bindings(proto: MIL_pb2.Operation) -> Iterator[MIL_pb2.Argument.Binding]:

@@ -17,7 +17,6 @@ from ane_sweep.errors import PackageError
 from ane_sweep.fix.graph import Graph, Node
 from ane_sweep.fix.messages import has_effect, rename_reads
 from ane_sweep.mil.element_types import NUMPY, tensor_type
-from ane_sweep.mil.graph import in_order
 from ane_sweep.mil.proto import MIL_pb2
 from ane_sweep.mil.weights import blob_values
 from ane_sweep.placement import programs
@@ -75,7 +74,8 @@ def collect_region(graph: Graph) -> Region:
     journal = graph.journal
     removed = [node for node in journal.removed if node not in journal.added]
     added = [node for node in journal.added if node.is_alive]
-    pairs = [(old, new) for old, new in journal.pairs if old != new]
+    known = ((old, new) for old, new in journal.pairs if old != new)  # if no op makes `new` any more, nothing reads it
+    pairs = [(old, new) for old, new in known if new in graph.inputs or graph.maker(new) is not None]
     removed += dict.fromkeys(maker for old, _ in pairs if (maker := graph.maker(old)) is not None)
     read = {name for node in removed for name in node.names()}
     same = dict.fromkeys(maker for _, new in pairs if new not in read and (maker := graph.maker(new)) is not None)
@@ -153,19 +153,20 @@ def sign(region: Region) -> tuple[object, ...]:
         return numbered.setdefault(name, len(numbered))
 
     for name, kind in region.inputs.items():
-        parts += number(name), kind.SerializeToString(deterministic=True)
+        parts += number(name), kind.SerializeToString()
     for protos in (region.before, region.after):
         parts.append("ops")
         for proto in protos:
-            parts.append((proto.type, len(proto.inputs), len(proto.attributes)))
-            for key, argument in in_order(proto.inputs):
+            given, held = proto.inputs, proto.attributes
+            parts += proto.type, len(given), len(held)
+            for key in sorted(given):
                 parts.append(key)
-                parts += [number(one.name) if one.name else _sign_value(one.value) for one in argument.arguments]
-            for key, value in in_order(proto.attributes):
+                parts += [number(one.name) if one.name else _sign_value(one.value) for one in given[key].arguments]
+            for key in sorted(held):
                 if key != "name":
-                    parts += key, _sign_value(value)
+                    parts += key, _sign_value(held[key])
             for made in proto.outputs:
-                parts += number(made.name), made.type.SerializeToString(deterministic=True)
+                parts += number(made.name), made.type.SerializeToString()
             parts += [block.SerializeToString(deterministic=True) for block in proto.blocks]
     return *parts, *[(numbered.get(old), numbered.get(new)) for old, new in region.pairs]
 

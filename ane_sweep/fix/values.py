@@ -16,7 +16,7 @@ from ane_sweep.mil.weights import DTYPES, BlobWriter
 Shape = Sequence[int | None]
 _FIELDS = {"fp32": "floats", "int32": "ints", "bool": "bools"}  # other types are kept as raw bytes
 _CODES = {name: code for code, (name, _) in DTYPES.items()}
-_IMMEDIATE = 9  # coremltools keeps numbers up to so many in the program, and longer constants in the weight file
+IMMEDIATE = 9  # coremltools keeps numbers up to so many in the program, and longer constants in the weight file
 NAMES = {dtype: name for name, dtype in NUMPY.items()}
 
 
@@ -57,7 +57,7 @@ def make_value(array: np.ndarray | Text, package: Package, scratch: Path) -> MIL
     if array.dtype not in NAMES:
         raise PackageError(f"{package.path}: a new constant of type {array.dtype} cannot be written")
     dtype = NAMES[array.dtype]
-    if array.size <= _IMMEDIATE or dtype not in _CODES or dtype == "int32":
+    if array.size <= IMMEDIATE or dtype not in _CODES or dtype == "int32":
         return make_immediate(array)
     value = MIL_pb2.Value()
     value.type.CopyFrom(make_type(dtype, array.shape))

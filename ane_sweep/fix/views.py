@@ -1,7 +1,7 @@
 """Views: values that hold the elements of another value in another order, by reshapes and transposes.
 
     view = AxisView.transpose((1, 8, 4), (0, 2, 1)).then(AxisView.reshape((1, 4, 8), (1, 4, 1, 8)))
-    view.steps()           # [("reshape", (1, 1, 8, 4)), ("transpose", (0, 3, 1, 2))]
+    view.steps             # [("reshape", (1, 1, 8, 4)), ("transpose", (0, 3, 1, 2))]
     view.inverse()         # back to (1, 8, 4)
 
 A chain of reshapes and transposes has one normal form, so that two chains can be compared, merged and cancelled.
@@ -9,7 +9,7 @@ A chain of reshapes and transposes has one normal form, so that two chains can b
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from math import prod
 
@@ -38,8 +38,7 @@ class AxisView:
 
     @staticmethod
     def transpose(source: Sequence[int], perm: Sequence[int]) -> "AxisView":
-        axes = [axis % len(source) for axis in perm]
-        return _merge(source, source, axes, [source[axis] for axis in axes])
+        return _transpose(tuple(source), tuple(perm))
 
     @property
     def keeps_order(self) -> bool:
@@ -61,7 +60,7 @@ class AxisView:
 
     def axis_of(self, axis: int) -> int | None:
         """Return the axis of the source that an axis of `shape` is, or None."""
-        fine = self._align()
+        fine = self._fine
         if fine is None or self.shape[axis] == 1:
             return None
         atoms, order = fine
@@ -71,10 +70,10 @@ class AxisView:
 
     def resize(self, axis: int, size: int) -> "AxisView | None":
         """Return this view for another size of one axis of `shape`. None unless it is an axis of the source as well."""
-        place, fine = self.axis_of(axis), self._align()
+        place, fine = self.axis_of(axis), self._fine
         if place is None or fine is None:
             return None
-        atoms, order = fine
+        atoms, order = list(fine[0]), fine[1]
         first, *rest = _group(self.source, atoms)[place]
         atoms[first] = size
         for atom in rest:
@@ -88,7 +87,7 @@ class AxisView:
 
         None if an axis of the source would be repeated in part.
         """
-        fine = self._align()
+        fine = self._fine
         if fine is None:
             return None
         own = (1,) * (len(self.shape) - len(shape)) + tuple(shape)
@@ -105,6 +104,7 @@ class AxisView:
             sizes.append(1 if True in repeated else size)
         return replace(_merge(sizes, kept, order, own).inverse(), source=tuple(shape))
 
+    @cached_property
     def steps(self) -> list[Step] | None:
         """Return the fewest reshapes (shape) and transposes (perm) that make this view; None if five axes do not do.
 
@@ -145,7 +145,8 @@ class AxisView:
                 return [("transpose", tuple(perm))]
         return [("transpose", (*units, *moved)), ("reshape", self.shape)]
 
-    def _align(self) -> tuple[list[int], list[int]] | None:
+    @cached_property
+    def _fine(self) -> tuple[Sequence[int], Sequence[int]] | None:
         """Return atoms and order, the atoms cut so that every axis of `source` and of `shape` is a product of some."""
         cut = self._cut(self.shape)
         back = AxisView(self.source, *cut, self.shape).inverse()._cut(self.source) if cut is not None else None
@@ -167,6 +168,12 @@ class AxisView:
 
 
 @lru_cache(maxsize=4096)  # a program's layers repeat the same few
+def _transpose(source: Shape, perm: Shape) -> AxisView:
+    axes = [axis % len(source) for axis in perm]
+    return _merge(source, source, axes, [source[axis] for axis in axes])
+
+
+@lru_cache(maxsize=4096)
 def _join(one: AxisView, other: AxisView) -> AxisView | None:
     first = one._cut(other.atoms)
     second = other.inverse()._cut([one.atoms[axis] for axis in one.order])

@@ -94,10 +94,6 @@ def _multiply(x: Bounds, y: Bounds) -> Bounds:
     return min(ends), max(ends)
 
 
-def _divide(x: Bounds, y: Bounds) -> Bounds:
-    return OPEN if y[0] <= 0.0 <= y[1] else _multiply(x, (1 / y[1], 1 / y[0]))
-
-
 def _square(x: Bounds) -> Bounds:
     ends = (x[0] * x[0], x[1] * x[1])
     return (0.0 if x[0] <= 0.0 <= x[1] else min(ends)), max(ends)
@@ -125,7 +121,7 @@ _BINARY: dict[str, Callable[[Bounds, Bounds], Bounds]] = {
     "add": lambda x, y: (x[0] + y[0], x[1] + y[1]),
     "sub": lambda x, y: (x[0] - y[1], x[1] - y[0]),
     "mul": _multiply,
-    "real_div": _divide,
+    "real_div": lambda x, y: OPEN if y[0] <= 0.0 <= y[1] else _multiply(x, (1 / y[1], 1 / y[0])),
     "maximum": lambda x, y: (max(x[0], y[0]), max(x[1], y[1])),
     "minimum": lambda x, y: (min(x[0], y[0]), min(x[1], y[1])),
 }

@@ -4,7 +4,6 @@
 "width % 32" holds where the remainder is not 0. It is empty for a row that a rule of its own finds (`rule`).
 """
 
-import csv
 import operator
 import re
 from collections.abc import Callable, Collection
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from ane_sweep import data
+from ane_sweep.folders import read_csv
 from ane_sweep.placement.sites import Site
 
 TABLE = Path(data.__file__).parent / "known_wrong.csv"
@@ -46,8 +46,7 @@ class KnownWrong:
 
 @cache
 def list_rows() -> tuple[KnownWrong, ...]:
-    with open(TABLE, newline="", encoding="utf-8") as file:
-        return tuple(KnownWrong(**row) for row in csv.DictReader(file))
+    return tuple(KnownWrong(**row) for row in read_csv(TABLE))
 
 
 def describe(row: KnownWrong) -> tuple[str, str]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from ane_sweep import folders
 from ane_sweep.bridge import disk
 from ane_sweep.errors import StoreError
+from ane_sweep.folders import read_csv
 from ane_sweep.machine import stand_in
 from ane_sweep.placement.chips import Measurement
 
@@ -57,8 +58,7 @@ def rows() -> list[Row]:
     """Return all stored rows, an empty list if nothing was measured. Raises StoreError for a damaged file."""
     where = path()
     try:
-        with open(where, encoding="utf-8", newline="") as file:
-            return [_row(where, number, found) for number, found in enumerate(csv.DictReader(file), 2)]
+        return [_row(where, number, found) for number, found in enumerate(read_csv(where), 2)]
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError, csv.Error) as error:

@@ -6,7 +6,6 @@ row).
 loads may concern another one. Lines of our own process, its stderr included, concern our program.
 """
 
-import csv
 import json
 import re
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from ane_sweep.bridge import kept, plugins
+from ane_sweep.folders import read_csv
 
 TOOL = "log"
 DAEMONS = ("aned", "ANECompilerService", "ANEStorageMaintainer")
@@ -73,8 +73,7 @@ def meanings() -> list[Meaning]:
 
 def _read(path: Path) -> list[Meaning]:
     """Read a table of meanings. Raises TypeError for unknown columns, ValueError for an unknown `says`, re.error."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = [Meaning(**row) for row in csv.DictReader(file)]
+    rows = [Meaning(**row) for row in read_csv(path)]
     for row in rows:
         re.compile(row.pattern)
         if row.says not in SAYS:

@@ -62,7 +62,7 @@ def chunk(source: Path, out: Path, request: ChunkRequest) -> dict[str, Any]:
     any `left_out` (kinds of models) and `notes` (sentences); for explicit cuts also `cut_behind`, the last op of each
     chunk. Raises errors.ChunkError if the program cannot be cut as requested, errors.PackageError if it cannot be read.
     """
-    read, left_out = _read_program(source)
+    read, left_out = pipeline.find_program(package.read(source, kinds=pipeline.KINDS))
     default = graph.default_function(read.spec)
     names = sorted(read.spec.mlProgram.functions, key=lambda name: (name != default, name)) or [default]
     lines = {name: line_up(_view_program(read, name, request)) for name in names}
@@ -95,7 +95,7 @@ def chunk(source: Path, out: Path, request: ChunkRequest) -> dict[str, Any]:
 
 def extract_program(source: Path, target: Path) -> Path:
     """Write the only ML Program of a pipeline as a separate package and return `target`. Raises the same errors as `chunk`."""
-    read, _ = _read_program(source)
+    read, _ = pipeline.find_program(package.read(source, kinds=pipeline.KINDS))
     program = graph.view_program(read)
     (everything,) = split_at(line_up(program), [])
     writer.write({graph.default_function(read.spec): (program, everything)}, target)
@@ -121,17 +121,6 @@ def _describe_imbalance(line: OpLine, chosen: list[int]) -> list[str]:
         f"uneven: the largest of {len(held)} chunks has {largest} bytes of weights, {largest / share:.1f} times an equal share: "
         f"{why} that many, and a chunk ends at a cut point"
     ]
-
-
-def _read_program(source: Path) -> tuple[package.Package, list[str]]:
-    """Return the program to cut, and the kinds of the other models in its pipeline, which are left out."""
-    programs, others = pipeline.split(package.read(source, kinds=pipeline.KINDS))
-    if len(programs) > 1:
-        raise ChunkError(
-            f"{source.name}: a pipeline of {len(programs)} ML Programs is cut already; give one of them "
-            "(only a pipeline with a single program can be cut)"
-        )
-    return programs[0], others
 
 
 def _choose_cuts(line: OpLine, request: ChunkRequest, name: str) -> list[int]:

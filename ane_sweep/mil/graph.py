@@ -33,10 +33,13 @@ class Op:
 
     index: int
     type: str
-    name: str
     inputs: dict[str, list[str | MIL_pb2.Value]]
     outputs: list[str]
     proto: MIL_pb2.Operation
+
+    @property
+    def name(self) -> str:
+        return own_name(self.proto)
 
     @property
     def reads(self) -> set[str]:
@@ -145,7 +148,7 @@ def view_op(index: int, proto: MIL_pb2.Operation) -> Op:
         parameter: [binding.name or binding.value for binding in argument.arguments]
         for parameter, argument in in_order(proto.inputs)
     }
-    return Op(index, proto.type, own_name(proto), inputs, [value.name for value in proto.outputs], proto)
+    return Op(index, proto.type, inputs, [value.name for value in proto.outputs], proto)
 
 
 def own_name(proto: MIL_pb2.Operation) -> str:
@@ -156,7 +159,7 @@ def own_name(proto: MIL_pb2.Operation) -> str:
 
 def in_order(held: Mapping[str, T]) -> list[tuple[str, T]]:
     """Return the entries of a protobuf map sorted by name, as the map's own order changes from process to process."""
-    return sorted(held.items(), key=lambda entry: entry[0]) if len(held) > 1 else list(held.items())
+    return [(name, held[name]) for name in sorted(held)]
 
 
 def decode(value: MIL_pb2.Value, package: packages.Package) -> Any:

@@ -66,14 +66,14 @@ def split(found: Package) -> tuple[list[Package], list[str]]:
     return programs, others
 
 
-def find_program(found: Package) -> Package:
-    """Return the only ML Program of a package, which was read with `kinds=KINDS`. Raises PackageError for several or none."""
-    programs, _ = split(found)
+def find_program(found: Package) -> tuple[Package, list[str]]:
+    """Return (the only ML Program of a package, the kinds of its other models), as `split`. Raises PackageError for several, too."""
+    programs, others = split(found)
     if len(programs) > 1:
         raise PackageError(
             f"{found.path}: a pipeline of {len(programs)} ML Programs: give each as a package of its own"
         )
-    return programs[0]
+    return programs[0], others
 
 
 def find_weight_file(found: Package) -> Path | None:

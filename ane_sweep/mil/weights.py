@@ -220,10 +220,10 @@ class BlobWriter:
 
 def blob_values(proto: MIL_pb2.Operation) -> Iterator[MIL_pb2.Value]:
     """Yield every Value message of an Operation whose data is in a weight file, nested blocks included, in stable order."""
-    values = [proto.attributes[name] for name in sorted(proto.attributes)]
-    bindings = (binding for name in sorted(proto.inputs) for binding in proto.inputs[name].arguments)
-    values += [binding.value for binding in bindings if binding.WhichOneof("binding") == "value"]
-    yield from (value for value in values if value.WhichOneof("value") == "blobFileValue")
+    held, given = proto.attributes, proto.inputs
+    values = [held[name] for name in sorted(held)]
+    values += [one.value for name in sorted(given) for one in given[name].arguments if not one.name]
+    yield from (value for value in values if value.HasField("blobFileValue"))
     for block in proto.blocks:
         for inner in block.operations:
             yield from blob_values(inner)

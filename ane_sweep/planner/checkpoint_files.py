@@ -5,13 +5,14 @@ Only config.json and a shard index are downloaded here.
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeGuard
 
 from ane_sweep import folders
 from ane_sweep.bridge import disk, kept
+from ane_sweep.bridge.settings import ModelSettings, read_model
 from ane_sweep.errors import Away, ConfigError
 
 _SMALL = ("config.json", "model.safetensors.index.json")
@@ -43,6 +44,25 @@ def find_file(what: str, text: str) -> Path:
     if not os.access(path, os.R_OK):
         raise ConfigError(f"{what}: {path} cannot be read: permission denied")
     return path
+
+
+def find_own_file(
+    composed: Mapping[str, object], weights: str, form: str, noun: str
+) -> tuple[ModelSettings, Path, str]:
+    """Return the settings of a model that is a file with its weights, its path, and the user's word. Raises ConfigError."""
+    option = read_model(composed)
+    if not option.path:
+        raise ConfigError(f"model={option.name}: model.path is missing: model.path={form}")
+    if weights != "pretrained":
+        raise ConfigError(f"weights={weights}: model={option.name} is a {noun}, which holds its weights; leave it out")
+    return option, folders.user_path(option.path).absolute(), f"model.path={option.path}"
+
+
+def add_samples(samples: str | None, beside: dict[str, Path], made_from: dict[str, object], digests: Path) -> None:
+    """Add a user's inputs to the files and the digests that a Source consists of. Raises ConfigError."""
+    if samples:
+        beside["samples"] = find_file(f"model.samples={samples}", samples)
+        made_from["samples"] = file_digest(beside["samples"], digests)
 
 
 def folder_lookup(folder: Path, digests: Path) -> Lookup:

@@ -22,6 +22,8 @@ _EACH_SCORE = 200  # multiply-adds of an attention score, its share of the value
 _LAYER_S, _DECODE_S, _TORCH_S, _OUTPUTS_S = 0.01, 0.45, 0.035, 0.06
 # of a conversion: of each block that is traced, and of growing the others, both times so many in other variants and with a cache
 _BLOCK_S, _GROW_S, _SPLIT, _CACHED = 0.4, 5.0, 1.8, 4.0
+# of each rewrite that is tried, and of the proof of one layer for each billion multiply-adds: like layers are proven once
+_REWRITE_S, _PROVE_S = 0.1, 0.15
 # of recipes, times the seconds of a compression to linear codes; of reading each GB of codes, once what is kept, the rest each time
 _TIMES = {"palettized": 0.6, "mixed": 3.0}
 _LINEAR_S, _CODES_S, _KEPT_GB = 4.0, 7.5, 0.54
@@ -71,11 +73,14 @@ def _trace_seconds(cell: Cell, source: Source) -> float:
 
 def _call_seconds(stage: Stage, cell: Cell, source: Source, gmacs: float, params: Params, again_s: float) -> float:
     """Return the seconds of a task's predictions. Each reads codes in `again_s`, or four together."""
+    layers_s = _LAYER_S * source.layers * _count_lists(cell)
+    if isinstance(names := params.get("rewrites"), list):
+        return len(names) * (_REWRITE_S + layers_s + _PROVE_S * gmacs / max(1, source.layers))
     rate, compared = _TORCH_S, peaks.count_activations(cell, source.arch, cell.seq_len)[0] * _OUTPUTS_S / 1e6
     if stage.runs_program:
         exact = "products" in (checks.numerics(cell)["effects"] or ())
         rate = effects.PRODUCT_NS if exact else traits(params.get("runtime")).per_gmac_s
-    each = rate * gmacs + _LAYER_S * source.layers * _count_lists(cell)
+    each = rate * gmacs + layers_s
     if isinstance(policy := params.get("policy"), dict):  # and the first call, and one for the costs of ops
         each += again_s
         return float(min(each * (policy["warmup"] + policy["samples"]), policy["max_seconds"])) + 2 * each

@@ -4,38 +4,29 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from ane_sweep import folders
 from ane_sweep.bridge.cell import digest
 from ane_sweep.bridge.plan import Source
-from ane_sweep.bridge.settings import read_model
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner.checkpoint_files import file_digest, find_file
+from ane_sweep.planner.checkpoint_files import add_samples, file_digest, find_own_file
 
-KIND, FILE, SAMPLES = "exported", "file", "samples"  # of a Source; the roles that a worker finds its files under
+KIND, FILE = "exported", "file"  # of a Source; the role that a worker finds it under
 
 
 def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Path) -> Source:
     """Return the source of an exported program. Raises ConfigError for other files and for missing inputs."""
-    option = read_model(composed)
-    if not option.path:
-        raise ConfigError(f"model={option.name}: model.path is missing: model.path=FILE.pt2 or FILE.pt")
-    if weights != "pretrained":
-        raise ConfigError(f"weights={weights}: model={option.name} is a file, which holds its weights; leave it out")
-    path, what = folders.user_path(option.path).absolute(), f"model.path={option.path}"
+    option, path, what = find_own_file(composed, weights, "FILE.pt2 or FILE.pt", "file")
     form = _find_form(path, what)
     if form == "torchscript" and option.inputs is None:
         raise ConfigError(
             f"{what}: a TorchScript file holds no inputs; give them: 'model.inputs={{NAME: [1,3,224,224]}}'"
         )
     content = file_digest(path, digests)
-    arch = {
+    arch: dict[str, object] = {
         "path": str(option.path), "form": form, "inputs": option.inputs, "kwargs": {}, "files": {path.name: content},
         "packages": {},
     }  # fmt: skip
     beside = {FILE: path}
-    if option.samples:
-        beside[SAMPLES] = find_file(f"model.samples={option.samples}", option.samples)
-        arch["samples"] = file_digest(beside[SAMPLES], digests)
+    add_samples(option.samples, beside, arch, digests)
     return Source(
         kind=KIND, source=str(option.path), digest=digest([content]), arch=arch, layers=1, max_seq_len=2**20,
         cut_points=999, parameter_bytes=max(4, path.stat().st_size), beside=beside,

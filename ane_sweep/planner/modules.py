@@ -11,7 +11,7 @@ from ane_sweep.errors import ConfigError
 from ane_sweep.mil import untrusted
 from ane_sweep.planner import checkpoint_files, definitions, sources
 
-ROOT, FILE, WEIGHTS, SAMPLES = "code", "file", "weights", "samples"  # the roles that a worker finds them under
+ROOT, FILE, WEIGHTS = "code", "file", "weights"  # the roles that a worker finds them under
 UNSEEN = (
     "what its code reads beside the files that it imports (data files, environment, network, clock) is in no key; "
     "model.sources=[FILE] names some"
@@ -40,16 +40,14 @@ def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Pa
         found = sources.of_module(place, [root])
     more = {text: checkpoint_files.find_file(f"model.sources: {text}", text) for text in option.sources or []}
     files = {**found.files, **{text: checkpoint_files.file_digest(path, digests) for text, path in more.items()}}
-    made_from = {
+    made_from: dict[str, object] = {
         "path": f"{Path(place).name if FILE in beside else place}:{name_in}",
         "kwargs": dict(option.kwargs or {}),
         "inputs": option.inputs,
         "files": files,
         "packages": found.packages,
     }
-    if text := option.samples:
-        beside[SAMPLES] = checkpoint_files.find_file(f"model.samples={text}", text)
-        made_from["samples"] = checkpoint_files.file_digest(beside[SAMPLES], digests)
+    checkpoint_files.add_samples(option.samples, beside, made_from, digests)
     kind, origin, content, nbytes = _weights(weights, seed, beside, digests)
     return Source(
         kind=kind, source=origin, digest=content, arch=made_from, layers=1, max_seq_len=2**20, cut_points=999,

@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from ane_sweep import folders
 from ane_sweep.bridge import onnx_ops, shapes
 from ane_sweep.bridge.cell import digest
 from ane_sweep.bridge.plan import Source
-from ane_sweep.bridge.settings import read_model
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner.checkpoint_files import file_digest, find_file
+from ane_sweep.planner.checkpoint_files import add_samples, file_digest, find_own_file
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
 
 KIND = "onnx"  # of a Source
-FILE, SAMPLES = "file", "samples"  # the roles that a worker finds them under
+FILE = "file"  # the role that a worker finds it under
 _OPSETS = (6, 21)
 _LFS = b"version https://git-lfs.github.com/spec/"
 _FLOATS, _BYTE, _BOOL = (1, 10, 11), 2, 9  # TensorProto.DataType: float, float16, double; uint8; bool
@@ -31,12 +29,7 @@ _PASSES = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Ad
 
 def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Path) -> Source:
     """Return the source of an ONNX file. Raises ConfigError with every problem of the file."""
-    option = read_model(composed)
-    if not option.path:
-        raise ConfigError(f"model={option.name}: model.path is missing: model.path=FILE.onnx")
-    if weights != "pretrained":
-        raise ConfigError(f"weights={weights}: model={option.name} is a file, which holds its weights; leave it out")
-    path, what = folders.user_path(option.path).absolute(), f"model.path={option.path}"
+    option, path, what = find_own_file(composed, weights, "FILE.onnx", "file")
     model = read(path, what)
     parts = {path.name: path, **{name: path.parent / name for name in _external_files(model)}}
     if lost := [str(part) for part in parts.values() if not part.is_file()]:
@@ -45,14 +38,12 @@ def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Pa
         )
     inputs = _describe_inputs(model, dict(option.inputs or {}), what)
     digest_of = {name: file_digest(part, digests) for name, part in parts.items()}
-    arch = {
+    arch: dict[str, object] = {
         "path": str(option.path), "inputs": inputs, "files": digest_of,
         "packages": {name: importlib.metadata.version(name) for name in onnx_ops.NEEDED},
     }  # fmt: skip
     beside = {FILE: path}
-    if option.samples:
-        beside[SAMPLES] = find_file(f"model.samples={option.samples}", option.samples)
-        arch["samples"] = file_digest(beside[SAMPLES], digests)
+    add_samples(option.samples, beside, arch, digests)
     return Source(
         kind=KIND, source=str(option.path), digest=digest(sorted(digest_of.values())), arch=arch, layers=1,
         max_seq_len=2**20, cut_points=999, parameter_bytes=4 * max(1, sum(math.prod(one.dims) for one in model.graph.initializer)),

@@ -4,20 +4,18 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from ane_sweep import folders
 from ane_sweep.bridge.axes import TARGETS
 from ane_sweep.bridge.cell import Cell, digest
 from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.plan import Source
 from ane_sweep.bridge.rewrites import NO_REWRITE
 from ane_sweep.bridge.runtimes import RUNTIMES
-from ane_sweep.bridge.settings import read_model
 from ane_sweep.errors import ConfigError, PackageError
 from ane_sweep.machine import apple
 from ane_sweep.mil import compiled, graph, package, pipeline
 from ane_sweep.mil.element_types import DTYPE_NUMBERS
 from ane_sweep.mil.proto import Model_pb2
-from ane_sweep.planner.checkpoint_files import file_digest, find_file
+from ane_sweep.planner.checkpoint_files import file_digest, find_file, find_own_file
 
 KIND = "package"  # of a Source: what is there is a program already
 PACKAGE, SAMPLES, EXPECTED = "package", "samples", "expected"  # the roles that a worker finds them under
@@ -27,22 +25,19 @@ _FIRST_OPSET = 6  # the specification version of iOS15; each target since has on
 
 def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Path) -> Source:
     """Return the source of a package. Raises ConfigError for a missing package, one without ML Program, or missing samples."""
-    option = read_model(composed)
-    name, text = option.name, option.path
-    if not text:
-        raise ConfigError(f"model={name}: model.path is missing: model.path=FILE.mlpackage")
-    if weights != "pretrained":
-        raise ConfigError(f"weights={weights}: model={name} is a package, which holds its weights; leave it out")
-    path = folders.user_path(text).absolute()
-    spec, made_from = described(path, f"model.path={text}", option.function or "")
-    beside, content = {PACKAGE: path}, _content(path, digests)
+    option, path, what = find_own_file(composed, weights, "FILE.mlpackage", "package")
+    text = option.path
+    spec, made_from = described(path, what, option.function or "")
+    beside = {PACKAGE: path}  # the manifest's identifiers change whenever it is saved
+    files = sorted(file for file in path.rglob("*") if file.is_file() and file.name != "Manifest.json")
+    content = digest([[str(file.relative_to(path)), file_digest(file, digests)] for file in files])
     for role, key in ((SAMPLES, "samples"), (EXPECTED, "reference")):
         if file := getattr(option, key):
             beside[role] = _arrays(f"model.{key}={file}", file)
             made_from[role] = file_digest(beside[role], digests)
     if option.samples and option.reference:
         raise ConfigError("model.samples and model.reference: a reference holds its inputs, too; give one of them")
-    numbers = sum(file.stat().st_size for file in _files(path)) // 2  # of two bytes each: exact enough for memory
+    numbers = sum(file.stat().st_size for file in files) // 2  # of two bytes each: exact enough for memory
     functions, chosen = sorted(spec.mlProgram.functions), option.function or graph.default_function(spec)
     notes = [f"{text}: function {chosen} of {', '.join(functions)} is scored and timed"] if len(functions) > 1 else []
     if made_from["compute"] == "fp32":
@@ -102,15 +97,6 @@ def _with_way(problem: str) -> str:
         f"{problem.partition(',')[0]}. Nothing makes an ML Program of it: convert it again from its source (PyTorch, "
         "TensorFlow) with coremltools' convert(..., convert_to='mlprogram', minimum_deployment_target=ct.target.iOS15)"
     )
-
-
-def _files(path: Path) -> list[Path]:
-    return sorted(file for file in path.rglob("*") if file.is_file() and file.name != "Manifest.json")
-
-
-def _content(path: Path, digests: Path) -> str:
-    """Return a digest of all files but the manifest, whose identifiers change whenever it is saved."""
-    return digest([[str(file.relative_to(path)), file_digest(file, digests)] for file in _files(path)])
 
 
 def _arrays(what: str, text: str) -> Path:

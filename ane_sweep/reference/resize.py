@@ -16,10 +16,6 @@ def _corners(i: Tensor, length: Tensor, wanted: int) -> Tensor:
     return i * (length - 1) / max(1, wanted - 1)
 
 
-def _corners_or_centre(i: Tensor, length: Tensor, wanted: int) -> Tensor:
-    return (length - 1) / 2 + 0 * i if wanted == 1 else _corners(i, length, wanted)
-
-
 def _offset(i: Tensor, length: Tensor, wanted: int) -> Tensor:
     inner = length - 1
     delta = torch.where(inner.abs() < 1, torch.sign(inner) + (inner == 0), inner) / wanted
@@ -28,7 +24,7 @@ def _offset(i: Tensor, length: Tensor, wanted: int) -> Tensor:
 
 GRIDS: dict[str, Grid] = {
     "STRICT_ALIGN_CORNERS": _corners,
-    "ALIGN_CORNERS": _corners_or_centre,
+    "ALIGN_CORNERS": lambda i, length, wanted: (length - 1) / 2 + 0 * i if wanted == 1 else _corners(i, length, wanted),
     "DEFAULT": lambda i, length, wanted: i * length / wanted,
     "OFFSET_CORNERS": _offset,
     "UNALIGN_CORNERS": lambda i, length, wanted: (i + 0.5) * length / wanted - 0.5,

@@ -4,7 +4,6 @@ record.
 data/PUBLISHED.md explains the columns and the terms of quoting.
 """
 
-import csv
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 from ane_sweep.bridge.cell import DECLARED
 from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.runtimes import traits
+from ane_sweep.folders import read_csv
 
 DATA = Path(__file__).parents[1] / "data" / "published.csv"
 FIGURES = ("ops_cpu", "ops_gpu", "ops_ane", "ops_total", "predict_ms", "load_ms", "compile_ms", "psnr_db", "size_mb")
@@ -67,8 +67,7 @@ def _requested_names() -> tuple[str, ...]:
 @cache
 def rows() -> tuple[Row, ...]:
     """Return all rows, in the order of the file."""
-    with DATA.open(encoding="utf-8", newline="") as file:
-        return tuple(_row(line) for line in csv.DictReader(file))
+    return tuple(map(_row, read_csv(DATA)))
 
 
 def _row(line: dict[str, str]) -> Row:

@@ -1,7 +1,6 @@
 """`ane-sweep help [TOPIC | KEY | keys]`: a topic to read, one key, or all keys"""
 
 import contextlib
-import csv
 import io
 import re
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import ane_sweep
 from ane_sweep import verbs
 from ane_sweep.errors import ConfigError, suggestion
+from ane_sweep.folders import read_csv
 from ane_sweep.terminal import OK, count
 from ane_sweep.words import Parser
 
@@ -51,8 +51,8 @@ def page(word: str, config_dir: str | None = None) -> str:
     if not found:
         found = [text for text in (keys.under(word, config_dir), *sections(word)) if text]
         if word == "notebooks":  # each experiment with its command
-            with (DOCS.parent / "data" / "notebooks.csv").open(encoding="utf-8", newline="") as file:
-                found += [f"{row['what']}\n    {row['command']}" for row in csv.DictReader(file)]
+            rows = read_csv(DOCS.parent / "data" / "notebooks.csv")
+            found += [f"{row['what']}\n    {row['command']}" for row in rows]
     if not found:
         known = [*topics(), "keys", *keys.names(), *verbs.names()]
         raise ConfigError(

@@ -193,7 +193,7 @@ def _save(file: Path, text: str) -> None:
 def _advise_fix(path: Path, chip: str, is_off: bool) -> str | None:
     """Return the command that rewrites a package, if a rewrite matches in it: for placement only if ops are off the ANE."""
     try:
-        names = rewriting.find_matches(pipeline.find_program(packages.read(path, kinds=pipeline.KINDS)))
+        names = rewriting.find_matches(pipeline.find_program(packages.read(path, kinds=pipeline.KINDS))[0])
     except PackageError:  # a folder of chunks, or a pipeline of several: `fix` takes one ML Program
         return None
     names = [name for name in names if is_off or rewriting.REWRITES[name].kind == "accuracy"]

@@ -83,6 +83,23 @@ def test_a_new_weight_lies_in_a_file_of_its_own_until_the_package_is_written(lin
     assert sizes[1] <= sizes[0] + 64  # the old weight is gone
 
 
+def test_ops_share_a_short_constant_before_all_ops_until_their_order_changes(linear, tmp_path):
+    source, graph = open_graph(linear, tmp_path)
+    last, first = graph.nodes("relu")[0], next(iter(graph))
+    two, one = Builder(graph, last).const(np.float16(2)), Builder(graph, first).const(np.float16(2))
+    assert one == two and next(iter(graph)).outputs == [one] and graph.first() is first
+    assert Builder(graph, first).const(np.float32(2)) != one, "another type is another constant"
+    graph.reorder(list(graph))
+    assert Builder(graph, first).const(np.float16(2)) != one, "it may stand anywhere now"
+    (x,) = last.reads("x")
+    for _ in range(2):  # with its last reader a constant goes, and is made again
+        made = Builder(graph, last).op("add", {"x": x, "y": np.float16(3)}, graph.shape(x))
+        graph.begin_site()
+        (three,) = graph.maker(made).reads("y")
+        graph.replace(made, x)
+        assert graph.maker(three) is None
+
+
 def test_an_existing_value_stands_for_another_also_where_that_is_an_output(tmp_path):
     def body(x):
         y = mb.transpose(x=mb.transpose(x=x, perm=[1, 0]), perm=[1, 0])

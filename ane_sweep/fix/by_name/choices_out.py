@@ -1,5 +1,7 @@
 """Return the scores instead of what top-k, arg-max or a sort makes of them at the end of the program."""
 
+from collections.abc import Collection
+
 from ane_sweep.fix.functions import open_functions, opset_number, replace_outputs
 from ane_sweep.fix.graph import Graph, Node
 from ane_sweep.fix.interface import Change, InterfaceRewrite, Run
@@ -19,8 +21,8 @@ _PLAIN = {"cast", "squeeze", "expand_dims", "reshape", "identity"}
 _HALF_OPSET = 6  # the first with fp16 outputs
 
 
-def find(package: Package) -> list[str]:
-    return list({out: None for graph in open_functions(package).values() for out in _find_choices(graph)})
+def find(graphs: Collection[Graph]) -> list[str]:
+    return list({out: None for graph in graphs for out in _find_choices(graph)})
 
 
 def change(package: Package, sizes: str) -> Change:

@@ -1,11 +1,12 @@
 """Replace ranges of sizes by a few fixed ones: a function for each over one weight file, or enumerated shapes."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ane_sweep.errors import ConfigError
 from ane_sweep.fix.fixed import fix_function
 from ane_sweep.fix.functions import OPSET, describe_function, opset_number, set_functions
+from ane_sweep.fix.graph import Graph
 from ane_sweep.fix.interface import Change, InterfaceRewrite, Run
 from ane_sweep.mil import chain
 from ane_sweep.mil import graph as mil
@@ -46,11 +47,11 @@ class _Axis:
         return f"axis {self.place} of `{self.feature}`, {self.low} to {self.high or 'any size'}"
 
 
-def find(package: Package) -> list[str]:
-    names = list(package.spec.mlProgram.functions)
-    if len(names) != 1:
+def find(graphs: Collection[Graph]) -> list[str]:
+    packages = [graph.program.package for graph in graphs]
+    if len(packages) != 1:
         return []
-    return [one.name for one in _list_ranges(package, names[0])]
+    return [one.name for one in _list_ranges(packages[0], *packages[0].spec.mlProgram.functions)]
 
 
 def change(package: Package, sizes: str) -> Change:

@@ -26,11 +26,11 @@ _INDEX_OPS = {
 _LOOKUP = "lookup"
 
 
-def find(package: Package) -> list[str]:
-    graphs = list(open_functions(package).values())
-    if len(graphs) != 1 or functions.opset_number(graphs[0].program.function) < functions.OPSET:
+def find(graphs: Collection[Graph]) -> list[str]:
+    graph = next(iter(graphs))
+    if len(graphs) != 1 or functions.opset_number(graph.program.function) < functions.OPSET:
         return []
-    return [node.outputs[0] for node in _find_lookups(graphs[0])]
+    return [node.outputs[0] for node in _find_lookups(graph)]
 
 
 def change(package: Package, sizes: str) -> Change:

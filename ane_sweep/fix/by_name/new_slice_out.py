@@ -1,5 +1,6 @@
 """Return the new slice of a cache instead of the whole cache with the slice appended."""
 
+from collections.abc import Collection
 from functools import partial
 
 import numpy as np
@@ -24,8 +25,8 @@ REWRITE = InterfaceRewrite(
 Cache = tuple[str, str, int]  # the input, the value that is appended, the axis
 
 
-def find(package: Package) -> list[str]:
-    return list({name: None for graph in open_functions(package).values() for name in _find_caches(graph)})
+def find(graphs: Collection[Graph]) -> list[str]:
+    return list({name: None for graph in graphs for name in _find_caches(graph)})
 
 
 def change(package: Package, sizes: str) -> Change:

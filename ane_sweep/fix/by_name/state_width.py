@@ -1,5 +1,7 @@
 """Widen states whose last size is no multiple of 32, which the Neural Engine gets wrong."""
 
+from collections.abc import Collection
+
 import numpy as np
 
 from ane_sweep.fix import values
@@ -24,8 +26,8 @@ REWRITE = InterfaceRewrite(
 _MULTIPLE = 32
 
 
-def find(package: Package) -> list[str]:
-    return list({state: None for graph in open_functions(package).values() for state in _find_states(graph)})
+def find(graphs: Collection[Graph]) -> list[str]:
+    return list({state: None for graph in graphs for state in _find_states(graph)})
 
 
 def change(package: Package, sizes: str) -> Change:

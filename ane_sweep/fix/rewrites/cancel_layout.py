@@ -121,10 +121,9 @@ def _mark(graph: Graph, names: Iterable[str], reader: Node | None, needs: Needs)
 
 def _is_movable(graph: Graph, node: Node) -> bool:
     """Return True if an op could be moved from some other layout: that of its own output, with all axes reversed."""
-    lead = next((name for name in _operands(node) if graph.kind(name) is not None), None)
-    if lead is None or node.type in VIEWS or not graph.static(lead, *node.outputs):
+    shapes = {name: graph.shape(name) for name in _operands(node) if graph.static(name)}
+    if not shapes or not graph.static(*node.outputs):
         return False
-    shape = max((graph.shape(name) for name in _operands(node) if graph.static(name)), key=len)
-    lead = next(name for name in _operands(node) if graph.static(name) and graph.shape(name) == shape)
+    lead, shape = max(shapes.items(), key=lambda one: len(one[1]))
     turned = AxisView.transpose(shape, range(len(shape)))
     return plan_move(graph, node, lead, turned) is not None

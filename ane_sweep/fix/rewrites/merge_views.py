@@ -36,7 +36,7 @@ def match(graph: Graph) -> Iterator[Site]:
         if graph.is_output(node.outputs[0]) or any(user.type not in VIEWS for user in graph.users(node.outputs[0])):
             chain = list(trace(graph, node.outputs[0]))
             root, whole = chain[-1]
-            steps = whole.steps()
+            steps = whole.steps
             if steps is not None and _is_shorter(graph, node, chain, steps):
                 yield Site(node, facts={"root": root, "view": whole})
 

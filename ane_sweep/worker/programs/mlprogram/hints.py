@@ -4,7 +4,6 @@ coremltools only names the op. A traced graph has the lines: while coremltools r
 the Python stack that called it, and the frame of the failure contains the op.
 """
 
-import csv
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -17,6 +16,7 @@ from coremltools.converters.mil.frontend.torch.internal_graph import InternalTor
 
 from ane_sweep import data, installed, native_errors
 from ane_sweep.errors import StageError
+from ane_sweep.folders import read_csv
 from ane_sweep.worker.patches import replace_attributes
 
 TABLE = Path(data.__file__).parent / "op_hints.csv"
@@ -116,8 +116,7 @@ def find_line(source: str) -> str:
 @cache
 def read_table() -> dict[str, str]:
     """Return {torch op as coremltools names it: known workaround}."""
-    with TABLE.open(encoding="utf-8", newline="") as file:
-        return {row["op"]: row["way"] for row in csv.DictReader(file)}
+    return {row["op"]: row["way"] for row in read_csv(TABLE)}
 
 
 def find_workaround(kind: str) -> str | None:
