@@ -10,6 +10,7 @@ from placement.by_hand import Writer
 from ane_sweep.errors import ChunkError
 from ane_sweep.mil import chunker, cuts, graph, places
 from ane_sweep.mil import cut_words as words
+from ane_sweep.mil.element_types import string_value
 from ane_sweep.mil.line import line_up
 
 VECTOR = ("fp16", (1, 64))
@@ -56,6 +57,10 @@ def test_no_legal_cut_is_nearer_to_a_share_than_the_one_taken(tmp_path_factory, 
     assert cut in found.positions and abs(held[cut] - share * held[-1]) <= nearest + places.NEAR * held[-1]
 
 
+def rename(op, name):
+    op.proto.attributes["name"].CopyFrom(string_value(name))
+
+
 @pytest.mark.parametrize(
     ("word", "said"),
     [
@@ -71,10 +76,11 @@ def test_no_legal_cut_is_nearer_to_a_share_than_the_one_taken(tmp_path_factory, 
 def test_an_op_is_cut_behind_or_the_sentence_names_the_nearest(tmp_path, word, said):
     found = line(tmp_path, [2, 3, 2])
     if isinstance(said, list):
-        found.compute[1].name = "linear_3"
+        rename(found.compute[1], "linear_3")
         assert come_to(found, word) == (said, [])
         return
-    found.compute[1].name = "linear_3" if "33" in word else found.compute[1].name
+    if "33" in word:
+        rename(found.compute[1], "linear_3")
     with pytest.raises(ChunkError, match=re.escape(said)):
         come_to(found, word)
 
