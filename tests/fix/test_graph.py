@@ -84,7 +84,7 @@ def test_a_new_weight_lies_in_a_file_of_its_own_until_the_package_is_written(lin
 
 
 def test_ops_share_a_short_constant_before_all_ops_until_their_order_changes(linear, tmp_path):
-    source, graph = open_graph(linear, tmp_path)
+    _, graph = open_graph(linear, tmp_path)
     last, first = graph.nodes("relu")[0], next(iter(graph))
     two, one = Builder(graph, last).const(np.float16(2)), Builder(graph, first).const(np.float16(2))
     assert one == two and next(iter(graph)).outputs == [one] and graph.first() is first
