@@ -120,11 +120,7 @@ class _Interface:
                 OF_POSITIONS,
                 "batch={value} is built for models that take seq_len positions; {model} is of task {task}; leave it out",
             ),
-            Only(
-                "copies",
-                (1,),
-                "batch={value} with copies={copies} is not built: one or the other is timed; use copies=1",
-            ),
+            Only("copies", (1,), "batch={value} with copies={copies} is not built: only one is timed; use copies=1"),
         ),
     )
     classes: str = _interface(

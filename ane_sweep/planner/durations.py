@@ -83,6 +83,8 @@ def _call_seconds(stage: Stage, cell: Cell, source: Source, gmacs: float, params
     each = rate * gmacs + layers_s
     if isinstance(policy := params.get("policy"), dict):  # and the first call, and one for the costs of ops
         each += again_s
+        if params.get("check") and each >= policy["max_seconds"]:
+            return each
         return float(min(each * (policy["warmup"] + policy["samples"]), policy["max_seconds"])) + 2 * each
     if isinstance(count := params.get("throughput"), int):
         return (each + again_s) * count

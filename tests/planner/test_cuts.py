@@ -26,7 +26,7 @@ def test_cuts_enter_the_key_of_a_chunking_and_pieces_of_their_own(axes, chunking
         (["cuts=[0.5]", "chunks=3"], "chunks=3 with cuts of one's own, which make 2: leave chunks out, or chunks=2"),
         (["cuts=[0.5]", "own_chunks=head"], "use own_chunks=none"),
         (["cuts=[0.5]", "chunk_by=time"], "cuts=0.5 share nothing out"),
-        (["cuts=[0.5]", "pipeline=bisect"], "pipeline=bisect cuts where it cuts"),
+        (["cuts=[0.5]", "pipeline=bisect"], "pipeline=bisect cuts by itself"),
         (["cuts=[9GB]"], "9GB is beyond the weights of tiny-gpt2 at precision=fp16"),
         (["cuts=[layer:2]"], "layer:2 of tiny-gpt2, which has 2 layers: a cut lies between two, so layer:1 to layer:1"),
         (["model=tiny-t5", "cuts=[layer:4]"], "has 4 layers"),

@@ -36,6 +36,16 @@ def test_no_call_begins_after_the_deadline_but_one_sample_is_always_taken(max_se
     assert (len(taken.warmup_s), len(taken.steady_s)) == (warm, steady)
 
 
+@pytest.mark.parametrize(
+    ("check", "first", "steady", "calls"), [(True, 9, [9], 1), (False, 9, [2], 2), (True, 7, [2], 3)]
+)
+def test_a_first_call_that_takes_all_seconds_of_a_check_is_its_sample(check, first, steady, calls):
+    clock = Clock([first, 2, 2])
+    taken = sampling.measure(clock.work, clock=clock, warmup=1, samples=1, max_seconds=8, check=check)
+    assert (taken.first_s, taken.steady_s, clock.calls) == (first, steady, calls)
+    assert taken.early + len(taken.warmup_s) + len(taken.steady_s) == calls
+
+
 def test_the_garbage_collector_rests_meanwhile():
     seen = []
     sampling.measure(lambda: seen.append(gc.isenabled()), clock=lambda: 0.0, warmup=1, samples=1, max_seconds=1)

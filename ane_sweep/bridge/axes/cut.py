@@ -95,11 +95,7 @@ class Cut:
             Only(
                 "chunk_by", ("bytes",), "cuts={value} share nothing out; use chunk_by=bytes, its default, or cuts=null"
             ),
-            Only(
-                "pipeline",
-                ("manual", "coreml"),
-                "pipeline=bisect cuts where it cuts; use cuts=null, or pipeline=manual",
-            ),
+            Only("pipeline", ("manual", "coreml"), "pipeline=bisect cuts by itself; use cuts=null, or pipeline=manual"),
         ),
         refuses=_cuts,
         shapes=("chunk",),

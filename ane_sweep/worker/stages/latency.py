@@ -74,7 +74,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     load_s = clock() - start
     call, prefill = loaded.timed(loaded.prepare(values))
     policy, timer = settings.policy, loaded.clock or clock
-    measure = _prepare_measurement(policy, timer)
+    measure = _prepare_measurement(settings, timer)
     parts.start_marks(loaded)
     taken = measure(call, idle_s=choose_pause(policy.idle_s, settings.runtime), native=lambda: loaded.last_native_ms)
     steady, calls = parts.collect_samples(loaded, taken)
@@ -116,13 +116,14 @@ def _time_further_shapes(
     return {"shapes": by_shape} if by_shape else {}
 
 
-def _prepare_measurement(policy: Policy, clock: sampling.Clock) -> Callable[..., Samples]:
+def _prepare_measurement(settings: Params, clock: sampling.Clock) -> Callable[..., Samples]:
     """Return the function `measure` with the settings that all measurements of a task share."""
     return partial(
         sampling.measure,
-        warmup=policy.warmup,
-        samples=policy.samples,
-        max_seconds=policy.max_seconds,
+        warmup=settings.policy.warmup,
+        samples=settings.policy.samples,
+        max_seconds=settings.policy.max_seconds,
+        check=settings.check,
         clock=clock,
         tick_s=sampling.measure_tick(clock),
     )

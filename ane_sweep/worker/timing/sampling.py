@@ -18,6 +18,7 @@ class Samples:
 
     loops      number of calls averaged in one steady sample; 1 unless calls are short compared with the clock's tick
     starts     start of each sample by that clock, in the order of sampling
+    early      calls before the warm-ups: none if the first call is the steady sample
     native_s   the runtime's own times of steady calls, if it has any; never with loops
     """
 
@@ -29,6 +30,7 @@ class Samples:
     idle_s: float = 0.0
     native_s: list[float] = field(default_factory=list)
     starts: list[float] = field(default_factory=list)
+    early: int = 1
 
 
 def measure(
@@ -40,14 +42,15 @@ def measure(
     max_seconds: float,
     idle_s: float = 0.0,
     tick_s: float = 0.0,
+    check: bool = False,
     native: Callable[[], float | None] = lambda: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Samples:
     """Time `call` once, then `warmup` times, then take up to `samples` samples; last, one call after a pause.
 
     No call begins later than `max_seconds` (on the clock) after the first, except the one after the pause; at least one
-    steady sample is always taken. Python's garbage collector is off during this time. `native` returns the runtime's
-    own milliseconds of the last call; it is called between samples.
+    steady sample is always taken, unless a `check` spent all seconds on the first call, which then is the sample. Python's
+    garbage collector is off. `native` returns the runtime's own milliseconds of the last call, and is called between samples.
     """
     deadline = clock() + max_seconds
     was_on = gc.isenabled()
@@ -59,6 +62,8 @@ def measure(
         while len(taken.warmup_s) < warmup and clock() < deadline:
             taken.warmup_s.append(_time_calls(call, clock, starts))
         taken.loops = choose_loops([taken.first_s, *taken.warmup_s][-1], tick_s)
+        if check and not taken.warmup_s and clock() >= deadline:
+            taken.steady_s, taken.early = [taken.first_s], 0
         while not taken.steady_s or (len(taken.steady_s) < samples and clock() < deadline):
             taken.steady_s.append(_time_calls(call, clock, starts, taken.loops))
             native_ms = native() if taken.loops == 1 else None
