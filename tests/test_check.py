@@ -71,7 +71,6 @@ def test_beside_a_busy_loop_every_cell_is_ok_and_nothing_waits(out, busy_gate, c
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_options_of_a_check_that_are_given_are_kept(out):
     _, (record,) = run(out, "latency.samples=7", "latency.warmup=2")
     assert (len(record.timings[0].samples_ms), len(record.timings[0].warmup_ms)) == (7, 2)

@@ -355,7 +355,6 @@ def test_one_more_kind_of_program_is_one_folder(house):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_one_more_kind_of_program_is_converted_scored_and_timed(house):
     write_kind(house)
     house.run(

@@ -298,12 +298,8 @@ def interrupted(*_):
     raise KeyboardInterrupt
 
 
-SLOW = (pytest.mark.slow, pytest.mark.ci)
-
-
 @pytest.mark.slow
-@pytest.mark.ci
-@pytest.mark.parametrize("where", ["write_report", pytest.param("show", marks=SLOW), pytest.param("track", marks=SLOW)])
+@pytest.mark.parametrize("where", [pytest.param("write_report", marks=pytest.mark.ci), "show", "track"])
 def test_interrupted_in_its_report_or_log_a_run_goes_on_there_and_times_nothing_again(
     finished, monkeypatch, capsys, where
 ):
@@ -338,7 +334,6 @@ def test_damaged_records_of_a_finished_run_are_made_again_without_timing_anythin
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_kill_9_after_the_records_costs_nothing_but_the_report(finished):
     out, _, _ = finished
     seen = len(runs(out))
@@ -550,7 +545,6 @@ def test_the_users_own_line_against_a_hub(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_trained_minilm_in_both_variants(tmp_path, capsys):
     assert main(["plan", "-m", "model=minilm", "variant=original,split_einsum", "chunks=1,2", f"out={tmp_path}"]) == 0
     promised = float(re.search(r"disk ([\d.]+) MB", capsys.readouterr().out)[1]) * 1e6

@@ -49,8 +49,7 @@ def row(chip="m3", quantity="dispatch_ms", value=0.25, **changes) -> calibrated.
 
 
 @pytest.mark.slow
-@pytest.mark.ci
-@pytest.mark.parametrize("tiny", [False, True])
+@pytest.mark.parametrize("tiny", [False, pytest.param(True, marks=pytest.mark.ci)])
 def test_every_probe_is_a_cell_and_every_cell_a_probe(tiny):
     cells = config.load(probes.sweep_words("m1", tiny, [])).cells
     by_name = dict(zip([probe.name for probe in probes.list_probes()], cells, strict=True))

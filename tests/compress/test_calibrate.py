@@ -55,7 +55,6 @@ def test_quantized_activations_are_in_the_program_and_it_still_predicts(program,
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_the_sensitivity_of_each_weight_and_the_curve(calibration):
     found = json.loads((calibration(recipe("mixed4")) / "sensitivity.json").read_text())
     assert len(found["weights"]) == 10 and found["candidates"] == [2, 3, 4, 6, 8]

@@ -65,7 +65,6 @@ def test_on_a_full_disk_a_tensor_stays_in_memory(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_package_of_tensors_in_files_is_that_of_tensors_in_memory(monkeypatch, tmp_path):
     params = growing.params(growing.Case("tiny-gpt2", "split_einsum", 11, {}))
     for large in (_mapped.LARGE, 0):

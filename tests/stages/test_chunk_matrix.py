@@ -18,6 +18,7 @@ from tests.bench import families
 
 OPTIONS = {o["name"]: o for o in (*families.tiny_options(), option("probe-tiny"))}
 TWELVE = yaml.safe_load((conf_dir() / "sweep" / "recipes.yaml").read_text())["axes"]["precision"][1:]
+IN_CI = ("mixed4", "p4", "w8a8")
 WANTED = {"by": "bytes", "own": "none", "pipeline": "manual"}
 
 
@@ -105,8 +106,7 @@ def compressed(gpt2, name, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
-@pytest.mark.parametrize("name", TWELVE)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.ci if name in IN_CI else ()) for name in TWELVE])
 def test_every_recipe(gpt2, name, tmp_path):
     program, told = compressed(gpt2, name, tmp_path)
     check(program, told, tmp_path)

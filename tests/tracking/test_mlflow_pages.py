@@ -21,7 +21,7 @@ from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.record import Status, write_records
 from ane_sweep.tracking import compare_link, experiment_link, log_sweep
 
-pytestmark = [pytest.mark.slow, pytest.mark.ci]
+pytestmark = pytest.mark.slow
 MAIN = ["estimated.m1.latency_ms", "measured.latency_iqr_ms", "measured.latency_median_ms", "measured.package_mb"]
 MAIN += ["measured.psnr_db", "predicted.m1.ops_share_ane"]
 PATIENCE_MS = 60_000  # a page of MLflow is 10 MB of script
@@ -98,6 +98,7 @@ def opened(chromium, link, origin):
     assert [text for text in said if not any(noise in text for noise in OWN_NOISE)] == []
 
 
+@pytest.mark.ci
 def test_the_compare_link_opens_our_runs_with_the_main_figures_first(chromium, served, screenshots):
     origin, logged = served
     with opened(chromium, compare_link(logged, origin), origin) as page:
