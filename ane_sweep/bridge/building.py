@@ -134,9 +134,7 @@ class _Interface:
                 tasks_with(lambda kind: kind.leaves == "labels" and bool(kind.reads)),
                 "classes={value} is for classifiers of texts, and {model} is of task {task}",
             ),
-            Only(
-                "batch", (1,), "classes={value} with batch={batch}: Core ML names the class of one input; use batch=1"
-            ),
+            Only("batch", (1,), "classes={value} with batch={batch}: Core ML names one input's class; use batch=1"),
             Only(
                 "precision",
                 ("fp16", "fp32"),

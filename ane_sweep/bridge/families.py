@@ -116,9 +116,7 @@ def variants(family: str) -> list[str]:
         return [ast.literal_eval(key) for key in table.keys if key is not None]
     if "FAMILY" in values:
         return ["original", "split_einsum"]
-    raise ConfigError(
-        f'{where} has no top-level `VARIANTS = {{"name": function}}`; write one, as the other families do'
-    )
+    raise ConfigError(f'{where} has no top-level `VARIANTS = {{"name": function}}`; write one, as other families do')
 
 
 @cache

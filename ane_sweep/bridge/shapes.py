@@ -100,9 +100,7 @@ def _input(where: str, name: str, value: object) -> Input:
 def _shapes(where: str, shape: object) -> tuple[tuple[Size, ...], ...]:
     several = shape if isinstance(shape, list) and shape and all(isinstance(one, list) for one in shape) else [shape]
     if len(several) > _MOST_SHAPES:
-        raise ConfigError(
-            f"{where}: {len(several)} shapes, and Core ML enumerates {_MOST_SHAPES} at most; give a range"
-        )
+        raise ConfigError(f"{where}: {len(several)} shapes, and Core ML lists {_MOST_SHAPES} at most; give a range")
     found = tuple(_shape(where, one) for one in several)
     if len({len(one) for one in found}) > 1:
         raise ConfigError(f"{where}: its shapes have different numbers of axes; Core ML takes one")
@@ -113,9 +111,7 @@ def _shapes(where: str, shape: object) -> tuple[tuple[Size, ...], ...]:
 
 def _shape(where: str, shape: object) -> tuple[Size, ...]:
     if not isinstance(shape, list) or not 1 <= len(shape) <= 5:
-        raise ConfigError(
-            f'{where}: expected a shape of 1 to 5 sizes, as [1,3,224,224] or [1,"1..8",64], not {shape!r}'
-        )
+        raise ConfigError(f'{where}: expected a shape of 1 to 5 sizes as [1,3,224,224] or [1,"1..8",64], not {shape!r}')
     return tuple(_size(where, size) for size in shape)
 
 

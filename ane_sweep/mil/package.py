@@ -88,9 +88,7 @@ def program_paths(folder: Path) -> list[Path]:
             return [single]
     chunks = sorted(folder.glob("chunk_*.mlpackage"), key=lambda path: (len(path.name), path.name))
     if not chunks:
-        raise PackageError(
-            f"{folder}: neither model.mlpackage nor chunk_01.mlpackage is there; convert the model again"
-        )
+        raise PackageError(f"{folder}: neither model.mlpackage nor chunk_01.mlpackage is there; convert it again")
     expected = [chunk_name(index) for index in range(len(chunks))]
     if [path.name for path in chunks] != expected:
         missing = sorted(set(expected) - {path.name for path in chunks})

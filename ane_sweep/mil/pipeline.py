@@ -70,9 +70,7 @@ def find_program(found: Package) -> tuple[Package, list[str]]:
     """Return (the only ML Program of a package, the kinds of its other models), as `split`. Raises PackageError for several, too."""
     programs, others = split(found)
     if len(programs) > 1:
-        raise PackageError(
-            f"{found.path}: a pipeline of {len(programs)} ML Programs: give each as a package of its own"
-        )
+        raise PackageError(f"{found.path}: a pipeline of {len(programs)} ML Programs: give each as its own package")
     return programs[0], others
 
 

@@ -33,9 +33,7 @@ def night(request: Request, out: Path, args: list[str]) -> int:
         rotation = Rotation.read(out)
         tonight, left = choose(whole, rotation, settings.budget_minutes, store.has)
         if left:
-            terminal.say(
-                f"tonight {len(tonight.cells)} of {len(whole.cells)} cells; the rest comes first the next time"
-            )
+            terminal.say(f"tonight {len(tonight.cells)} of {len(whole.cells)} cells; the rest comes first next time")
         run, records, fresh = engine.perform(tonight, settings, store, out, args)
         now = Night(run, records, left, settings.budget_minutes)
         compare(now, out)

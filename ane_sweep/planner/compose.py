@@ -168,13 +168,9 @@ class Composer:
             group = override.key_or_group
             if not (listed := self.options(group) if group in unread.GROUPS else help.values(group)):
                 groups = ", ".join(unread.GROUPS)
-                raise ConfigError(
-                    f"{line}: glob() chooses among the options of a group ({groups}) or an axis's choices"
-                )
+                raise ConfigError(f"{line}: glob() chooses among options of a group ({groups}) or an axis's choices")
             if not (names := found.filter(listed)):
-                raise ConfigError(
-                    f"{line}: matches nothing; choices: {nearest(line, listed, f'ane-sweep help {group}')}"
-                )
+                raise ConfigError(f"{line}: matches none; choices: {nearest(line, listed, f'ane-sweep help {group}')}")
             return len(names), names
         if isinstance(found, IntervalSweep):
             raise ConfigError(

@@ -126,9 +126,7 @@ def _cut(free: dict[str, Dimension], counts: Sequence[object]) -> dict[str, Dime
     if "cuts" not in free:
         return free
     if wrong := [one for one in counts if not isinstance(one, int)]:
-        raise ConfigError(
-            f"cuts are free and chunks={wrong[0]}: how many there are must be known; give chunks a number"
-        )
+        raise ConfigError(f"cuts are free and chunks={wrong[0]}: their number must be known; give chunks a number")
     if (chunks := max(one for one in counts if isinstance(one, int))) <= 2:
         return free
     places = {f"cuts.{number}": free["cuts"] for number in range(1, chunks)}

@@ -50,6 +50,4 @@ def _write(target: Path, text: str) -> None:
         with open_user_file(target) as aside:
             aside.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigError(
-            f"{target}: cannot be written ({error.strerror}); name another file with --to FILE"
-        ) from error
+        raise ConfigError(f"{target}: cannot be written ({error.strerror}); name another with --to FILE") from error

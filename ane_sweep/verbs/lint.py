@@ -70,9 +70,7 @@ def _check_words(given: argparse.Namespace) -> None:
         )
     for file in [*(file for _, file in given.save), *([given.badge] if given.badge else [])]:
         if not file.parent.is_dir():
-            raise ConfigError(
-                f"{file}: cannot be written (no folder {file.parent}); name a file in a folder that exists"
-            )
+            raise ConfigError(f"{file}: cannot be written (no folder {file.parent}); name one in a folder that exists")
     if given.baseline == "":
         raise ConfigError("--baseline: an empty word; leave it out, or name a package, a report or REV:PATH")
     word = given.baseline or ""
@@ -185,9 +183,7 @@ def _save(file: Path, text: str) -> None:
         with open_user_file(file) as aside:
             aside.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
     except OSError as error:
-        raise ConfigError(
-            f"{file}: cannot be written ({error.strerror}); name a file in a folder that exists"
-        ) from error
+        raise ConfigError(f"{file}: cannot be written ({error.strerror}); name one in a folder that exists") from error
 
 
 def _advise_fix(path: Path, chip: str, is_off: bool) -> str | None:

@@ -143,7 +143,7 @@ def list_probes() -> list[Probe]:
               lambda x: mb.layer_norm(x=x, axes=[-1], epsilon=HALF(1e-5)), truth=normed),
         Probe("long_sums", lambda x: mb.reduce_sum(x=x, axes=[-1], keep_dims=True), {"x": ("fp16", (2, 4096))},
               {"x": np.ones((2, 4096), HALF)}, lambda x: mb.matmul(x=x, y=np.ones((4096, 1), HALF)), effects=("narrow_sums",)),
-        Probe("ids_in_fp16", lambda ids: lookup(ids, True), {"ids": ("fp32", (1, 3))}, {"ids": ids}, lambda ids: lookup(ids, False),
+        Probe("narrow_ids", lambda ids: lookup(ids, True), {"ids": ("fp32", (1, 3))}, {"ids": ids}, lambda ids: lookup(ids, False),
               truth=table[ids.astype(int)], mended_types={"ids": ("int32", (1, 3))}, mended_values={"ids": ids.astype(np.int32)}),
         Probe("nan_tests", sentinel, row, {"x": lost}, lambda x, is_lost: mb.cast(x=is_lost, dtype="fp32"),
               mended_types={"x": row["x"], "is_lost": ("fp32", (4, 64))},

@@ -157,5 +157,5 @@ def test_a_rule_says_where_it_comes_from(name):
 
 def test_an_op_that_a_rule_cannot_read_is_damage(tmp_path):
     path = one_op(tmp_path / "m.mlpackage", "gather", (1, 8), data=(4096, 8), axis=7, indices=np.array([1]))
-    with pytest.raises(PackageError, match=r"rule ids_in_fp16 cannot read an op .*damaged"):
+    with pytest.raises(PackageError, match=r"rule narrow_ids cannot read an op .*damaged"):
         find_named(path)

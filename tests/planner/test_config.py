@@ -98,7 +98,7 @@ def test_everything_wrong_is_reported_together():
         (["chunks=[1,2"], "The form is key=value"),
         (["+sweep=nope"], "sweep=nope: unknown; choices: calibrate, calibrate_tiny, "),
         (["-m", "seq_len=interval(1,2)"], "an interval has no list of values"),
-        (["-m", "model=glob(zzz*)"], "matches nothing; choices: bert"),
+        (["-m", "model=glob(zzz*)"], "matches none; choices: bert"),
         (["-m", "memory_gib=null,4.5"], "memory_gib: several values, but it is a setting of the whole sweep"),
         (["--config-dir", "/nope"], "--config-dir /nope: no such folder"),
     ],

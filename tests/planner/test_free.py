@@ -98,7 +98,7 @@ def test_a_kept_matrix_may_have_free_values_as_text(tmp_path):
         (["precision=mixed4", "precision.weights.bits=range(0,9,0.0001)"], "expected 1 to 10,000"),
         (["precision=range(1,3)"], "its options have no order; list them"),
         (["lanes=range(1,3)"], "lanes: a setting of the whole sweep and nothing to search"),
-        (["cuts=interval(0.2,0.8)", "chunks=auto"], "how many there are must be known; give chunks a number"),
+        (["cuts=interval(0.2,0.8)", "chunks=auto"], "their number must be known; give chunks a number"),
         (["cuts=interval(2,8)"], "cuts: 2"),
         (["chunk=interval(2,8)"], "chunk: nothing reads this key"),
         (["chunks=1,2", "cuts=interval(0.2,0.8)"], "chunks=1,2 lists several values: add -m to search them"),

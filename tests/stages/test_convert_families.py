@@ -50,6 +50,19 @@ def test_it_converts_and_computes_what_torch_does(name, variant, target, compute
     assert found["ops"] > 25
 
 
+READERS = [name for name, option in TINY.items() if "vocab_size" in option["arch"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.ci if name == "tiny-gpt2" else ()) for name in READERS]
+)
+def test_ids_that_int16_does_not_hold_read_their_own_rows(name, variant):
+    option = {**TINY[name], "arch": {**TINY[name]["arch"], "vocab_size": 40_000}}
+    assert families.measure(option, variant, families.NEWEST, "fp16")["psnr_db"] > BAR_DB["fp16"]
+
+
 ALONE = (
     {"head": "last"}, {"mask": "causal_input"}, {"mask": "qk_and_k"}, {"embeddings": "out"}, {"lm_head_splits": 3},
     {"norm": "fp32_mean"}, {"norm": "fp32"}, {"pad_last_axis": 64}, {"cache": "stateful"}, {"inputs": "fp16"},

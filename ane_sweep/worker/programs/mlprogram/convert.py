@@ -26,7 +26,7 @@ from ane_sweep.worker.models._ports import Port, Ports
 from ane_sweep.worker.programs import ConversionJob, Facts
 from ane_sweep.worker.programs.mlprogram import hints, size, torch_ops
 from ane_sweep.worker.programs.mlprogram.module_notes import note_modules
-from ane_sweep.worker.programs.mlprogram.precision import Fp32Ops, build_pipeline, choose_precision
+from ane_sweep.worker.programs.mlprogram.precision import Fp32Ops, build_pipeline, choose_precision, keep_ids
 from ane_sweep.worker.programs.mlprogram.shortcuts import take_shortcuts
 
 _REALS = {"fp16": np.float16, "fp32": np.float32}
@@ -169,7 +169,7 @@ def _to_program(traced: torch.jit.ScriptModule, job: ConversionJob, package: Pat
     dtypes = {"int32": np.int32, "float32": real}
     out = dtypes | ({} if options.output_type == "auto" else {"float32": _REALS[options.output_type]})
     # The shortcuts drop what coremltools notes of compressed weights.
-    with nullcontext() if job.settings.recipe else take_shortcuts():
+    with keep_ids(job.module), nullcontext() if job.settings.recipe else take_shortcuts():
         model = ct.convert(
             traced,
             inputs=[

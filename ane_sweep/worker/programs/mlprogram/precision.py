@@ -1,16 +1,25 @@
 """Ops of an fp16 program that stay in fp32, and the passes that coremltools runs over a program."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from fnmatch import fnmatchcase
 
 import coremltools as ct
 import numpy as np
+import torch
 from coremltools.converters.mil.mil import Operation, Var
 
 from ane_sweep.bridge.building import Options
 from ane_sweep.worker import rewrites
 from ane_sweep.worker.models._hf import MASKED
+from ane_sweep.worker.patches import find_changes, replace_attributes
 
 _FUSES_NORMS, _GUARDS = "common::fuse_layernorm_or_instancenorm", "common::guard_negative_gather_indices"
+_PASSES = "coremltools.converters.mil.mil.passes.defs.quantization"
+_CHECKED = (
+    "gather",
+    "gather_along_axis",
+)  # coremltools asks whether the rows of their table have numbers that int16 holds
 
 
 class Fp32Ops:
@@ -58,6 +67,21 @@ def choose_precision(compute: str, wide: Fp32Ops) -> object:
     if not wide.has_any:
         return ct.precision.FLOAT16
     return ct.transform.FP16ComputePrecision(op_selector=lambda op: not wide.keeps(op))
+
+
+def keep_ids(module: torch.nn.Module) -> AbstractContextManager[None]:
+    """Return a context in which whole numbers above 32,767 keep their value on the way to a table of more rows.
+
+    coremltools 9.0 makes int16 of what `squeeze`, `gather` and `gather_nd` read, and looks at the range of indices alone.
+    """
+    rows = (len(tensor) for tensor in (*module.parameters(), *module.buffers()) if tensor.dim())
+    is_large = max(rows, default=0) > np.iinfo(np.int16).max
+
+    def check(cast: Callable[..., bool]) -> Callable[..., bool]:
+        return lambda own, op, name: name == "indices" and op.op_type in _CHECKED and cast(own, op, name)
+
+    patches = [(_PASSES, "add_int16_cast", "should_cast_parameter", check)] if is_large else []
+    return replace_attributes(find_changes(patches))
 
 
 def build_pipeline(wide: Fp32Ops, guarded: bool = False) -> ct.PassPipeline:
