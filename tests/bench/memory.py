@@ -32,6 +32,7 @@ CASES = {
     "gpt2 sparse50": ["model=gpt2", "precision=sparse50"],
     "gpt2 w8a8": ["model=gpt2", "precision=w8a8"],
     "gpt2 stateful": ["model=gpt2", "cache=stateful"],
+    "gpt2 rewritten": ["model=gpt2", "rewrite=ane"],
     "gpt2-medium": ["model=gpt2-medium"],
     "t5-small": ["model=t5-small"],
     "vit-base": ["model=vit-base"],

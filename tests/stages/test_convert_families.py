@@ -11,7 +11,9 @@ import pytest
 from tiny import refused
 
 from ane_sweep.bridge.building import Options
+from ane_sweep.bridge.families import serves
 from ane_sweep.bridge.kinds import KINDS
+from ane_sweep.planner.options import all_shipped
 from ane_sweep.worker.programs.mlprogram import size as packages
 from ane_sweep.worker.stages import convert
 from tests.bench import families
@@ -61,6 +63,24 @@ READERS = [name for name, option in TINY.items() if "vocab_size" in option["arch
 def test_ids_that_int16_does_not_hold_read_their_own_rows(name, variant):
     option = {**TINY[name], "arch": {**TINY[name]["arch"], "vocab_size": 40_000}}
     assert families.measure(option, variant, families.NEWEST, "fp16")["psnr_db"] > BAR_DB["fp16"]
+
+
+def two_blocks() -> dict[str, dict]:
+    """The smallest option of each family that serves checkpoints, with its own widths and vocabulary, and two blocks."""
+    sized = [one for one in all_shipped("model").values() if one.get("hub") and one.get("parameters", 1e9) < 1e9]
+    found = {}
+    for one in sorted(sized, key=lambda one: -one["parameters"]):
+        arch, layers = one["arch"], getattr(serves(one["family"]), "layers", None)
+        if isinstance(arch.get(layers), int) and "attention_types" not in arch:
+            found[one["family"]] = {**one, "arch": {**arch, layers: 2}}
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("family", two_blocks())
+def test_real_widths_and_vocabularies_compute_what_torch_does(family, variant):
+    assert families.measure(two_blocks()[family], variant, "iOS18", "fp16")["psnr_db"] > BAR_DB["fp16"]
 
 
 ALONE = (

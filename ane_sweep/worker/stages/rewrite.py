@@ -21,9 +21,9 @@ from ane_sweep.worker.programs.mlprogram import size
 from ane_sweep.worker.stages import StageResult
 
 STAGE = Stage(
-    order=37, many="rewritings", timeout_s=7200, base_gib=0.6, per_byte=0.8, base_s=0.3, per_gb_s=1,
-    leaves="program", artifact=True, reads=("placement/data/**/*",), limited=False, warm=("torch", "ane_sweep.fix.driver"),
-    packages=True,
+    order=37, many="rewritings", timeout_s=7200, base_gib=0.4, per_byte=1.7, base_s=0.3, per_gb_s=1, leaves="program",
+    holds="kept weights", scores=3, artifact=True, reads=("placement/data/**/*",), limited=False,
+    warm=("torch", "ane_sweep.fix.driver"), packages=True,
 )  # fmt: skip
 
 _SHOWN = 5  # places of a rewrite that the record names; rewrites.json has all
