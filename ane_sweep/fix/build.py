@@ -58,7 +58,7 @@ class Builder:
         name: str = "const",
         dtype: str = "fp32",
     ) -> str:
-        """Add a constant and return its name. Arrays of floats from 10 numbers on become weights; others stand first, and are shared."""
+        """Add a constant and return its name. Floats from 10 on become weights; up to 9 numbers, and texts, stand first and are shared."""
         graph, array = self.graph, value if isinstance(value, Text) else values.to_array(value, dtype)
         if not isinstance(array, Text) and array.size > values.IMMEDIATE:
             return self._const(values.make_value(array, graph.program.package, graph.scratch), name, self.place)
