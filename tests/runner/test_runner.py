@@ -95,10 +95,9 @@ def test_what_begins_the_longest_way_to_the_end_goes_before_what_stands_before_i
 
 def test_what_is_done_beside_preparation_has_ended_when_the_first_timing_begins(tmp_path, monkeypatch):
     stage, over, order = Stage(monkeypatch, tmp_path), threading.Event(), []
-    stage.beside = lambda: (over.wait(10), order.append("beside"))
-    stage.before = order.append
+    stage.beside = lambda: (over.wait(10), time.sleep(0.2), order.append("beside"))
+    stage.before = lambda name: (order.append(name), name == "score" and over.set())
     stage.freeze = lambda: order.append("freeze")
-    threading.Timer(0.2, over.set).start()
     stage.sweep("one")
     assert order == ["convert", "chunk", "score", "beside", "freeze", "latency"]
 
