@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ class Verdict:
     prediction: Prediction
     limit: str
 
-    @property
+    @cached_property
     def summary(self) -> Placement:
         """Return a Placement: numbers of ops by unit, their shares of the cost, `reasons` with op types and names, and `advice`."""
         return self.prediction.summary()
@@ -80,7 +81,7 @@ class Verdict:
 
     def describe(self, verdict: str) -> str:
         """Return the text of a verdict in these words, for a caller that tested more than the share of the ANE."""
-        return text(self.path, self.prediction, verdict)
+        return text(self.path, self.prediction, self.summary, verdict)
 
     __repr__ = __str__
 
@@ -141,9 +142,8 @@ def judge_programs(
     return Verdict(path, chip.chip, compute_units, holds, round(found, 6), prediction, limit)
 
 
-def text(path: Path, prediction: Prediction, verdict: str) -> str:
+def text(path: Path, prediction: Prediction, summary: Placement, verdict: str) -> str:
     """Format a verdict, given in words, for people: units of the ops, why ops leave the ANE, and advice. All of it is predicted."""
-    summary = prediction.summary()
     ops, share = summary.ops, summary.cost_share
     chunks = f", {len(prediction.chunks)} chunks" if len(prediction.chunks) > 1 else ""
     lines = [
