@@ -1,6 +1,5 @@
-"""The folders of outputs and of the user's data, paths as a user writes them, and tables in files."""
+"""The folders of outputs and of the user's data, and paths as a user writes them."""
 
-import csv
 import os
 import sys
 from pathlib import Path
@@ -20,9 +19,3 @@ def data_folder() -> Path:
 def user_path(text: str) -> Path:
     """Return the path with ~ replaced by the home folder; the ~name of an unknown user stays."""
     return Path(os.path.expanduser(text))
-
-
-def read_csv(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a table by its first line. Raises OSError, UnicodeDecodeError, csv.Error."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from ane_sweep.bridge.cell import Cell
-from ane_sweep.folders import read_csv
+from ane_sweep.csv_files import read_csv
 from ane_sweep.terminal import count
 
 SWEEP, TINY = "calibrate", "calibrate_tiny"

@@ -141,14 +141,14 @@ class Workpiece:
 
     def offer(self, name: str) -> None:
         """Report a rewrite that changes the interface and matches: it is not applied without its name."""
-        if interface.load(name).find(self.graphs.values()):
+        if interface.load(name).find(list(self.graphs.values())):
             reason = f"it changes the interface: {BY_NAME[name].host}; `--only {name}` applies it"
             self.settled.append(RewriteTrial(name, "by name", reason, self.figures, self.figures))
 
     def change_interface(self, name: str, sizes: str) -> None:
         """Apply a rewrite that changes the interface, if it matches, and prove it with the host's new part."""
         module = interface.load(name)
-        places = module.find(self.graphs.values())
+        places = module.find(list(self.graphs.values()))
         if not places:
             return
         try:

@@ -3,14 +3,14 @@
 One module each in ane_sweep/fix/by_name; the file's name is the rewrite's.
 
     REWRITE = InterfaceRewrite(order=10, help="...", ...)
-    def find(graphs: Collection[Graph]) -> list[str]: ...              # the places, by function; nothing is changed
+    def find(graphs: Sequence[Graph]) -> list[str]: ...                # the places, by function; nothing is changed
     def change(package: Package, sizes: str) -> Change: ...            # `package` is a copy; ValueError: it does not fit
 
 The host's new part is given as code, too: each `Run` says how inputs and outputs of the old interface follow from those
 of the new one, and the proof runs both sides.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Protocol
@@ -74,7 +74,7 @@ class Change:
 class InterfaceModule(Protocol):
     """A module of ane_sweep/fix/by_name."""
 
-    def find(self, graphs: Collection[Graph]) -> list[str]: ...
+    def find(self, graphs: Sequence[Graph]) -> list[str]: ...
     def change(self, package: Package, sizes: str) -> Change: ...
 
 

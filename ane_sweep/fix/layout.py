@@ -71,7 +71,8 @@ def trace(graph: Graph, name: str) -> Iterator[tuple[str, AxisView]]:
     while whole is not None:
         yield name, whole
         maker = graph.maker(name)
-        if maker is None or maker.type not in VIEWS or (step := read_view(graph, maker)) is None:
+        step = read_view(graph, maker)
+        if maker is None or step is None:
             return
         name, whole = maker.reads("x")[0], step.then(whole)
 

@@ -17,6 +17,7 @@ from ane_sweep.errors import PackageError
 from ane_sweep.fix.graph import Graph, Node
 from ane_sweep.fix.messages import has_effect, rename_reads
 from ane_sweep.mil.element_types import NUMPY, tensor_type
+from ane_sweep.mil.graph import in_order
 from ane_sweep.mil.proto import MIL_pb2
 from ane_sweep.mil.weights import blob_values
 from ane_sweep.placement import programs
@@ -157,14 +158,13 @@ def sign(region: Region) -> tuple[object, ...]:
     for protos in (region.before, region.after):
         parts.append("ops")
         for proto in protos:
-            given, held = proto.inputs, proto.attributes
-            parts += proto.type, len(given), len(held)
-            for key in sorted(given):
+            parts.append((proto.type, len(proto.inputs), len(proto.attributes)))
+            for key, argument in in_order(proto.inputs):
                 parts.append(key)
-                parts += [number(one.name) if one.name else _sign_value(one.value) for one in given[key].arguments]
-            for key in sorted(held):
+                parts += [number(one.name) if one.name else _sign_value(one.value) for one in argument.arguments]
+            for key, value in in_order(proto.attributes):
                 if key != "name":
-                    parts += key, _sign_value(held[key])
+                    parts += key, _sign_value(value)
             for made in proto.outputs:
                 parts += number(made.name), made.type.SerializeToString()
             parts += [block.SerializeToString(deterministic=True) for block in proto.blocks]

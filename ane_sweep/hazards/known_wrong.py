@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from ane_sweep import data
-from ane_sweep.folders import read_csv
+from ane_sweep.csv_files import read_csv
 from ane_sweep.placement.sites import Site
 
 TABLE = Path(data.__file__).parent / "known_wrong.csv"

@@ -1,9 +1,10 @@
 """Look up the known facts of the format in tables: `data/*.csv`, a row a fact with its source (`data/sources.csv`)."""
 
-import csv
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from ane_sweep.csv_files import read_csv
 
 _DATA = Path(__file__).parent / "data"
 
@@ -46,8 +47,7 @@ class RegisterBlock:
 @cache
 def read_rows(table: str) -> tuple[dict[str, str], ...]:
     """Return the rows of a table of `data/`."""
-    with open(_DATA / f"{table}.csv", encoding="utf-8", newline="") as file:
-        return tuple(csv.DictReader(file))
+    return tuple(read_csv(_DATA / f"{table}.csv"))
 
 
 @cache

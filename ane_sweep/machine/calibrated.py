@@ -19,8 +19,8 @@ from pathlib import Path
 
 from ane_sweep import folders
 from ane_sweep.bridge import disk
+from ane_sweep.csv_files import read_csv
 from ane_sweep.errors import StoreError
-from ane_sweep.folders import read_csv
 from ane_sweep.machine import stand_in
 from ane_sweep.placement.chips import Measurement
 

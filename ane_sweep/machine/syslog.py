@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from ane_sweep.bridge import kept, plugins
-from ane_sweep.folders import read_csv
+from ane_sweep.csv_files import read_csv
 
 TOOL = "log"
 DAEMONS = ("aned", "ANECompilerService", "ANEStorageMaintainer")

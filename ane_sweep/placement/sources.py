@@ -1,9 +1,9 @@
 """The sources of a chip's estimates with their addresses (data/published/sources.csv)."""
 
-import csv
 from functools import cache
 from pathlib import Path
 
+from ane_sweep.csv_files import read_csv
 from ane_sweep.placement.chips import Chip
 
 FOLDER = Path(__file__).parent / "data" / "published"
@@ -22,15 +22,13 @@ def _address(source: str) -> str:
 
 @cache
 def _addresses() -> tuple[tuple[str, str], ...]:
-    with open(FOLDER / "sources.csv", newline="", encoding="utf-8") as file:
-        return tuple((row["source"], row["url"]) for row in csv.DictReader(file))
+    return tuple((row["source"], row["url"]) for row in read_csv(FOLDER / "sources.csv"))
 
 
 @cache
 def _tables() -> dict[str, list[str]]:
     """Return {chip: names of the published tables with a latency of it}."""
     found: dict[str, list[str]] = {}
-    with open(FOLDER / "latency.csv", newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            found.setdefault(row["chip"], []).append(row["table"])
+    for row in read_csv(FOLDER / "latency.csv"):
+        found.setdefault(row["chip"], []).append(row["table"])
     return found

@@ -46,9 +46,7 @@ def find_file(what: str, text: str) -> Path:
     return path
 
 
-def find_own_file(
-    composed: Mapping[str, object], weights: str, form: str, noun: str
-) -> tuple[ModelSettings, Path, str]:
+def find_model(composed: Mapping[str, object], weights: str, form: str, noun: str) -> tuple[ModelSettings, Path, str]:
     """Return the settings of a model that is a file with its weights, its path, and the user's word. Raises ConfigError."""
     option = read_model(composed)
     if not option.path:

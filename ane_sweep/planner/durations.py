@@ -72,7 +72,7 @@ def _trace_seconds(cell: Cell, source: Source) -> float:
 
 
 def _call_seconds(stage: Stage, cell: Cell, source: Source, gmacs: float, params: Params, again_s: float) -> float:
-    """Return the seconds of a task's predictions. Each reads codes in `again_s`, or four together."""
+    """Return the seconds of a task's predictions, or proofs. Each reads codes in `again_s`, or four together."""
     layers_s = _LAYER_S * source.layers * _count_lists(cell)
     if isinstance(names := params.get("rewrites"), list):
         return len(names) * (_REWRITE_S + layers_s + _PROVE_S * gmacs / max(1, source.layers))

@@ -7,14 +7,14 @@ from pathlib import Path
 from ane_sweep.bridge.cell import digest
 from ane_sweep.bridge.plan import Source
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner.checkpoint_files import add_samples, file_digest, find_own_file
+from ane_sweep.planner.checkpoint_files import add_samples, file_digest, find_model
 
 KIND, FILE = "exported", "file"  # of a Source; the role that a worker finds it under
 
 
 def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Path) -> Source:
     """Return the source of an exported program. Raises ConfigError for other files and for missing inputs."""
-    option, path, what = find_own_file(composed, weights, "FILE.pt2 or FILE.pt", "file")
+    option, path, what = find_model(composed, weights, "FILE.pt2 or FILE.pt", "file")
     form = _find_form(path, what)
     if form == "torchscript" and option.inputs is None:
         raise ConfigError(

@@ -13,7 +13,7 @@ from ane_sweep.bridge import onnx_ops, shapes
 from ane_sweep.bridge.cell import digest
 from ane_sweep.bridge.plan import Source
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner.checkpoint_files import add_samples, file_digest, find_own_file
+from ane_sweep.planner.checkpoint_files import add_samples, file_digest, find_model
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto
@@ -29,7 +29,7 @@ _PASSES = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Ad
 
 def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Path) -> Source:
     """Return the source of an ONNX file. Raises ConfigError with every problem of the file."""
-    option, path, what = find_own_file(composed, weights, "FILE.onnx", "file")
+    option, path, what = find_model(composed, weights, "FILE.onnx", "file")
     model = read(path, what)
     parts = {path.name: path, **{name: path.parent / name for name in _external_files(model)}}
     if lost := [str(part) for part in parts.values() if not part.is_file()]:

@@ -15,7 +15,7 @@ from ane_sweep.machine import apple
 from ane_sweep.mil import compiled, graph, package, pipeline
 from ane_sweep.mil.element_types import DTYPE_NUMBERS
 from ane_sweep.mil.proto import Model_pb2
-from ane_sweep.planner.checkpoint_files import file_digest, find_file, find_own_file
+from ane_sweep.planner.checkpoint_files import file_digest, find_file, find_model
 
 KIND = "package"  # of a Source: what is there is a program already
 PACKAGE, SAMPLES, EXPECTED = "package", "samples", "expected"  # the roles that a worker finds them under
@@ -25,7 +25,7 @@ _FIRST_OPSET = 6  # the specification version of iOS15; each target since has on
 
 def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Path) -> Source:
     """Return the source of a package. Raises ConfigError for a missing package, one without ML Program, or missing samples."""
-    option, path, what = find_own_file(composed, weights, "FILE.mlpackage", "package")
+    option, path, what = find_model(composed, weights, "FILE.mlpackage", "package")
     text = option.path
     spec, made_from = described(path, what, option.function or "")
     beside = {PACKAGE: path}  # the manifest's identifiers change whenever it is saved

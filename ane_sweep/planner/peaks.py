@@ -59,7 +59,7 @@ def needed_bytes(
 
 def _weigh_recipe(recipe: Mapping[str, object] | None) -> float:
     """Return the bytes that a compression takes for each byte of its largest weight in fp32."""
-    asked = recipes.canonical(dict(recipe) if recipe else None) or {}
+    asked = recipes.canonical(recipe) or {}
     if asked.get("activations"):
         return _ACTIVATIONS
     if asked.get("kind") == "mixed" or asked.get("bits") in (3, 6):

@@ -11,7 +11,7 @@ from pathlib import Path
 from ane_sweep.bridge.cell import DECLARED
 from ane_sweep.bridge.key import format_value
 from ane_sweep.bridge.runtimes import traits
-from ane_sweep.folders import read_csv
+from ane_sweep.csv_files import read_csv
 
 DATA = Path(__file__).parents[1] / "data" / "published.csv"
 FIGURES = ("ops_cpu", "ops_gpu", "ops_ane", "ops_total", "predict_ms", "load_ms", "compile_ms", "psnr_db", "size_mb")

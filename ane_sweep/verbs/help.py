@@ -7,8 +7,8 @@ from pathlib import Path
 
 import ane_sweep
 from ane_sweep import verbs
+from ane_sweep.csv_files import read_csv
 from ane_sweep.errors import ConfigError, suggestion
-from ane_sweep.folders import read_csv
 from ane_sweep.terminal import OK, count
 from ane_sweep.words import Parser
 

@@ -1,6 +1,6 @@
 """Return the scores instead of what top-k, arg-max or a sort makes of them at the end of the program."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
 
 from ane_sweep.fix.functions import open_functions, opset_number, replace_outputs
 from ane_sweep.fix.graph import Graph, Node
@@ -21,7 +21,7 @@ _PLAIN = {"cast", "squeeze", "expand_dims", "reshape", "identity"}
 _HALF_OPSET = 6  # the first with fp16 outputs
 
 
-def find(graphs: Collection[Graph]) -> list[str]:
+def find(graphs: Sequence[Graph]) -> list[str]:
     return list({out: None for graph in graphs for out in _find_choices(graph)})
 
 

@@ -1,6 +1,6 @@
 """Replace ranges of sizes by a few fixed ones: a function for each over one weight file, or enumerated shapes."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ane_sweep.errors import ConfigError
@@ -47,11 +47,11 @@ class _Axis:
         return f"axis {self.place} of `{self.feature}`, {self.low} to {self.high or 'any size'}"
 
 
-def find(graphs: Collection[Graph]) -> list[str]:
-    packages = [graph.program.package for graph in graphs]
-    if len(packages) != 1:
+def find(graphs: Sequence[Graph]) -> list[str]:
+    if len(graphs) != 1:
         return []
-    return [one.name for one in _list_ranges(packages[0], *packages[0].spec.mlProgram.functions)]
+    package = graphs[0].program.package
+    return [one.name for one in _list_ranges(package, *package.spec.mlProgram.functions)]
 
 
 def change(package: Package, sizes: str) -> Change:

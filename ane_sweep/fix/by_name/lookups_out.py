@@ -1,6 +1,6 @@
 """Take embeddings as inputs instead of looking them up; the lookups become a function of their own."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from ane_sweep.fix import functions
 from ane_sweep.fix.functions import drop_dead, open_functions
@@ -26,11 +26,10 @@ _INDEX_OPS = {
 _LOOKUP = "lookup"
 
 
-def find(graphs: Collection[Graph]) -> list[str]:
-    graph = next(iter(graphs))
-    if len(graphs) != 1 or functions.opset_number(graph.program.function) < functions.OPSET:
+def find(graphs: Sequence[Graph]) -> list[str]:
+    if len(graphs) != 1 or functions.opset_number(graphs[0].program.function) < functions.OPSET:
         return []
-    return [node.outputs[0] for node in _find_lookups(graph)]
+    return [node.outputs[0] for node in _find_lookups(graphs[0])]
 
 
 def change(package: Package, sizes: str) -> Change:

@@ -1,6 +1,6 @@
 """Return the new slice of a cache instead of the whole cache with the slice appended."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -25,7 +25,7 @@ REWRITE = InterfaceRewrite(
 Cache = tuple[str, str, int]  # the input, the value that is appended, the axis
 
 
-def find(graphs: Collection[Graph]) -> list[str]:
+def find(graphs: Sequence[Graph]) -> list[str]:
     return list({name: None for graph in graphs for name in _find_caches(graph)})
 
 

@@ -1,6 +1,6 @@
 """Widen states whose last size is no multiple of 32, which the Neural Engine gets wrong."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -26,7 +26,7 @@ REWRITE = InterfaceRewrite(
 _MULTIPLE = 32
 
 
-def find(graphs: Collection[Graph]) -> list[str]:
+def find(graphs: Sequence[Graph]) -> list[str]:
     return list({state: None for graph in graphs for state in _find_states(graph)})
 
 

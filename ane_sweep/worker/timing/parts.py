@@ -36,7 +36,7 @@ def collect_samples(runtime: Runtime, taken: Samples) -> tuple[list[SplitSample]
     """
     marks, width = runtime.marks, 2 * runtime.parts
     runtime.marks = None
-    early = taken.early + len(taken.warmup_s)
+    early = len(taken.starts) - len(taken.steady_s) - (taken.after_idle_s is not None)
     wanted = early + taken.loops * len(taken.steady_s) + (taken.after_idle_s is not None)
     if not marks or len(marks) != wanted * width:
         return [], []

@@ -17,8 +17,7 @@ class Samples:
     """Seconds per call: the first, the early ones (warm-ups), the steady ones, and one after a pause of `idle_s`.
 
     loops      number of calls averaged in one steady sample; 1 unless calls are short compared with the clock's tick
-    starts     start of each sample by that clock, in the order of sampling
-    early      calls before the warm-ups: none if the first call is the steady sample
+    starts     start of each sample by that clock, in the order of sampling; a first call may be the steady sample, too
     native_s   the runtime's own times of steady calls, if it has any; never with loops
     """
 
@@ -30,7 +29,6 @@ class Samples:
     idle_s: float = 0.0
     native_s: list[float] = field(default_factory=list)
     starts: list[float] = field(default_factory=list)
-    early: int = 1
 
 
 def measure(
@@ -63,7 +61,7 @@ def measure(
             taken.warmup_s.append(_time_calls(call, clock, starts))
         taken.loops = choose_loops([taken.first_s, *taken.warmup_s][-1], tick_s)
         if check and not taken.warmup_s and clock() >= deadline:
-            taken.steady_s, taken.early = [taken.first_s], 0
+            taken.steady_s.append(taken.first_s)
         while not taken.steady_s or (len(taken.steady_s) < samples and clock() < deadline):
             taken.steady_s.append(_time_calls(call, clock, starts, taken.loops))
             native_ms = native() if taken.loops == 1 else None

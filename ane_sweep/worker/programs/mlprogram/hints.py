@@ -15,8 +15,8 @@ import torch
 from coremltools.converters.mil.frontend.torch.internal_graph import InternalTorchIRNode as Node
 
 from ane_sweep import data, installed, native_errors
+from ane_sweep.csv_files import read_csv
 from ane_sweep.errors import StageError
-from ane_sweep.folders import read_csv
 from ane_sweep.worker.patches import replace_attributes
 
 TABLE = Path(data.__file__).parent / "op_hints.csv"

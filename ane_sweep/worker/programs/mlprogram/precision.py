@@ -74,13 +74,12 @@ def keep_ids(module: torch.nn.Module) -> AbstractContextManager[None]:
 
     coremltools 9.0 makes int16 of what `squeeze`, `gather` and `gather_nd` read, and looks at the range of indices alone.
     """
-    rows = (len(tensor) for tensor in (*module.parameters(), *module.buffers()) if tensor.dim())
-    is_large = max(rows, default=0) > np.iinfo(np.int16).max
+    rows = max((len(tensor) for tensor in (*module.parameters(), *module.buffers()) if tensor.dim()), default=0)
 
     def check(cast: Callable[..., bool]) -> Callable[..., bool]:
         return lambda own, op, name: name == "indices" and op.op_type in _CHECKED and cast(own, op, name)
 
-    patches = [(_PASSES, "add_int16_cast", "should_cast_parameter", check)] if is_large else []
+    patches = [(_PASSES, "add_int16_cast", "should_cast_parameter", check)] if rows > np.iinfo(np.int16).max else []
     return replace_attributes(find_changes(patches))
 
 
