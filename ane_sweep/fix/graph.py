@@ -157,6 +157,11 @@ class Graph:
         """Return the element type of a tensor. Raises ValueError for another value."""
         return self._tensor(name).dtype
 
+    def has_dtype(self, name: str | None, *wanted: str) -> bool:
+        """Return True if a value is a tensor of one of these element types."""
+        kind = self.kind(name)
+        return kind is not None and kind.dtype in wanted
+
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the sizes of a tensor. Raises ValueError if one is unknown; `static` tells before."""
         shape = self._tensor(name).shape

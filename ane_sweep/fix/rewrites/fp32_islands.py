@@ -39,7 +39,7 @@ def match(graph: Graph) -> Iterator[Site]:
 
 def _is_end(graph: Graph, node: Node) -> bool:
     x = node.read("x")
-    return graph.static(x) and graph.dtype(str(x)) == "fp32" and text(graph, node, "dtype", "") == "fp16"
+    return graph.static(x) and graph.has_dtype(x, "fp32") and text(graph, node, "dtype", "") == "fp16"
 
 
 def _collect(graph: Graph, end: str, island: dict[str, Node]) -> bool:
@@ -50,7 +50,8 @@ def _collect(graph: Graph, end: str, island: dict[str, Node]) -> bool:
     while left:
         name = left.pop()
         maker = graph.maker(name)
-        if name in island or (maker is not None and _begins(graph, maker)):
+        is_begin = maker is not None and maker.type == "cast" and graph.has_dtype(maker.read("x"), "fp16", "bool")
+        if name in island or is_begin:
             continue
         if maker is None or maker.type not in _OPS or len(island) >= _LONGEST or not graph.static(name):
             return False
@@ -59,19 +60,13 @@ def _collect(graph: Graph, end: str, island: dict[str, Node]) -> bool:
             if not maker.reads(parameter):
                 return False  # a literal argument
             for one in maker.reads(parameter):
-                kind = graph.kind(one)
-                if kind is None or kind.dtype != "fp32":
+                if not graph.has_dtype(one, "fp32"):
                     continue
                 if not graph.is_constant(one):
                     left.append(one)
                 elif not _fits(graph, one, parameter):
                     return False
     return True
-
-
-def _begins(graph: Graph, node: Node) -> bool:
-    x = node.read("x")
-    return node.type == "cast" and x is not None and graph.dtype(x) in ("fp16", "bool")
 
 
 def _fits(graph: Graph, name: str, parameter: str) -> bool:
@@ -115,7 +110,7 @@ def apply(graph: Graph, site: Site) -> None:
         return {
             parameter: [make(one) for one in maker.reads(parameter)]
             for parameter in maker.proto.inputs
-            if all((kind := graph.kind(one)) is not None and kind.dtype == "fp32" for one in maker.reads(parameter))
+            if all(graph.has_dtype(one, "fp32") for one in maker.reads(parameter))
         }
 
     graph.replace(node.outputs[0], make(end))

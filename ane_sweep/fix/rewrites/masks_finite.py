@@ -39,14 +39,14 @@ REWRITE = ProgramRewrite(
 def match(graph: Graph) -> Iterator[Site]:
     places = {node: place for place, node in enumerate(graph)}
     for node in graph.nodes("const"):
-        kind = graph.kind(node.outputs[0])
-        if kind is None or kind.dtype != "fp16":
+        if not graph.has_dtype(node.outputs[0], "fp16"):
             continue
         found = _follow(graph, node)
         value = graph.value(node.outputs[0]) if found else None
         if not found or not isinstance(value, np.ndarray) or not (value == -np.inf).any():
             continue
-        if not any(one.type in ("mul", "select") for one in found) and not _has_empty_row(value):
+        has_empty_row = value.ndim > 0 and (value == -np.inf).all(-1).any()
+        if not has_empty_row and not any(one.type in ("mul", "select") for one in found):
             continue
         ordered = sorted(found, key=places.__getitem__)
         made = {node.outputs[0], *(one.outputs[0] for one in found)}
@@ -71,10 +71,6 @@ def _follow(graph: Graph, node: Node) -> set[Node] | None:
                 left.append(user)
             found.add(user)
     return found
-
-
-def _has_empty_row(value: np.ndarray) -> bool:
-    return value.ndim > 0 and bool((value == -np.inf).all(-1).any())
 
 
 def apply(graph: Graph, site: Site) -> None:

@@ -25,8 +25,7 @@ _NORMS = ("layer_norm", "instance_norm", "batch_norm", "l2_norm", "rsqrt")
 def find(scene: Scene) -> Iterator[Place]:
     graph = scene.graph
     for node in graph.nodes(*_NORMS):
-        kind = graph.kind(node.outputs[0])
-        if kind is None or kind.dtype != "fp16":
+        if not graph.has_dtype(node.outputs[0], "fp16"):
             continue
         epsilon = number(graph, node, "epsilon", None)
         if node.type == "rsqrt":

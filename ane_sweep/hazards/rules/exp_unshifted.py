@@ -21,9 +21,7 @@ LARGEST = {"exp": 11.09, "exp2": 16.0}
 
 def find(scene: Scene) -> Iterator[Place]:
     for node in scene.graph.nodes(*LARGEST):
-        name = node.outputs[0]
-        kind = scene.graph.kind(name)
-        if kind is None or kind.dtype != "fp16" or _has_own_rule(scene.graph, node):
+        if not scene.graph.has_dtype(node.outputs[0], "fp16") or _has_own_rule(scene.graph, node):
             continue
         if bound(scene.graph, node.read("x"))[1] > LARGEST[node.type]:
             yield place_node(node)

@@ -35,16 +35,11 @@ def find(scene: Scene) -> Iterator[Place]:
         if kind is None or kind.dtype not in _LOWEST or kind.count > _MOST_ELEMENTS:
             continue
         end = _find_softmax(scene.graph, node)
-        if end is None or (kind.dtype == "fp32" and not _is_half(scene.graph, end)):
+        if end is None or (kind.dtype == "fp32" and not scene.graph.has_dtype(end.outputs[0], "fp16")):
             continue
         value = scene.graph.value(node.outputs[0])
         if isinstance(value, np.ndarray) and (value <= _LOWEST[kind.dtype]).any():
             yield place_node(end)
-
-
-def _is_half(graph: Graph, node: Node) -> bool:
-    kind = graph.kind(node.outputs[0])
-    return kind is not None and kind.dtype == "fp16"
 
 
 def _find_softmax(graph: Graph, node: Node) -> Node | None:
