@@ -12,9 +12,7 @@ from ane_sweep.errors import PackageError
 from ane_sweep.fix import proof, whole
 from ane_sweep.fix.proof import Region
 from ane_sweep.mil.package import Package
-from ane_sweep.mil.proto import MIL_pb2
 from ane_sweep.mil.weights import blob_values
-from ane_sweep.reference.regions import run_ops
 
 HEADROOM = 8.0  # random inputs are tamer than real ones: a place is also run on so many times the values seen
 GOOD_DB = 60.0  # an fp16 place of single roundings has 65 to 80 dB: beyond this a program needs nothing
@@ -72,14 +70,8 @@ def _is_data(value: np.ndarray) -> bool:
 
 def _measure(package: Package, opset: str, region: Region, values: Mapping[str, np.ndarray]) -> tuple[float, float]:
     """Return the worst PSNR of a region's outputs before and after, in the Neural Engine's arithmetic against fp32."""
-    old, new = [before for before, _ in region.pairs], [after for _, after in region.pairs]
-
-    def run(ops: list[MIL_pb2.Operation], names: list[str], mode: str) -> list[np.ndarray]:
-        made = run_ops(package, opset, ops, names, region.inputs, values, mode)
-        return [made[name] for name in names]
-
-    def compare(ops: list[MIL_pb2.Operation], names: list[str]) -> float:
-        return min(proof.compare_db(one, two) for one, two in zip(exact, run(ops, names, "ane"), strict=True))
-
-    exact = run(region.before, old, "fp32")
-    return compare(region.before, old), compare(region.after, new)
+    exact = region.run(package, opset, 0, values, "fp32")
+    before, after = (
+        min(map(proof.compare_db, exact, region.run(package, opset, side, values, "ane"))) for side in (0, 1)
+    )
+    return before, after

@@ -18,6 +18,7 @@ from ane_sweep.fix.graph import Graph, Node
 from ane_sweep.fix.messages import has_effect, rename_reads
 from ane_sweep.mil.element_types import NUMPY, tensor_type
 from ane_sweep.mil.graph import in_order
+from ane_sweep.mil.package import Package
 from ane_sweep.mil.proto import MIL_pb2
 from ane_sweep.mil.weights import blob_values
 from ane_sweep.placement import programs
@@ -52,6 +53,14 @@ class Region:
     @property
     def added(self) -> list[str]:
         return [op.type for op in self.after if op.type != "const"]
+
+    def run(
+        self, package: Package, opset: str, side: int, values: Mapping[str, np.ndarray], mode: str
+    ) -> list[np.ndarray]:
+        """Return the values to compare as the ops before the rewrite (side 0) or after it (side 1) compute them."""
+        ops, names = (self.before, self.after)[side], [pair[side] for pair in self.pairs]
+        made = run_ops(package, opset, ops, names, self.inputs, values, mode)
+        return [made[name] for name in names]
 
 
 @dataclass(frozen=True)
@@ -191,19 +200,13 @@ def prove_region(
     weight_bytes = package.measure_blobs(value for proto in region.before for value in blob_values(proto))
     if weight_bytes > MOST_LOCAL_BYTES:
         raise PackageError("its weights are too large to be run here")
-    before, after = [old for old, _ in region.pairs], [new for _, new in region.pairs]
     modes = ("fp32", "fp16", "ane")[: 2 + is_accuracy]
 
     def compute(values: Mapping[str, np.ndarray]) -> _Results:
         """Return the values to compare, before and after, in each mode."""
-
-        def run(ops: list[MIL_pb2.Operation], names: list[str], mode: str) -> list[np.ndarray]:
-            made = run_ops(package, opset, ops, names, region.inputs, values, mode)
-            return [made[name] for name in names]
-
-        old = {mode: run(region.before, before, mode) for mode in modes}
+        old = {mode: region.run(package, opset, 0, values, mode) for mode in modes}
         try:
-            return {mode: (old[mode], run(region.after, after, mode)) for mode in modes}
+            return {mode: (old[mode], region.run(package, opset, 1, values, mode)) for mode in modes}
         except PackageError as error:
             raise _BrokenOps(str(error)) from error
 
@@ -221,7 +224,7 @@ def prove_region(
         found = measure(1, 0.0)
         if weight_bytes > _FREED_BYTES:
             gc.collect()  # what has run holds itself, and its weights, in circles; the driver pauses the collection
-        shapes = [graph.shape(name) for name in after if graph.static(name) and graph.dtype(name) in _FLOATS]
+        shapes = [graph.shape(new) for _, new in region.pairs if graph.static(new) and graph.dtype(new) in _FLOATS]
         draws, chance = plan_draws(shapes)
         may_be_chance = found.problem is not None and found.difference <= bound and math.isfinite(found.fp16_after)
         return measure(draws, chance) if may_be_chance and draws > 1 else found
@@ -236,8 +239,8 @@ def _draw_inputs(
     """Return random inputs of a region; `masks` are 0 or 1, and with `has_rows` booleans have a row of 0 and one of 1."""
     values = {name: draw(generator, graph, name, kind, scale) for name, kind in region.inputs.items()}
     for name, value in values.items():
-        if has_rows:
-            _mask_rows(value)
+        if has_rows and value.dtype == np.bool_ and value.ndim and value.size > 3 * value.shape[-1]:
+            value.reshape(-1, value.shape[-1])[:2] = [[False], [True]]
         if name in masks:
             values[name] = (value > 0).astype(value.dtype)
     return values
@@ -291,12 +294,6 @@ def _conclude(found: Proof, bound: float, is_accuracy: bool, least: float) -> Pr
 def mend_nan(one: np.ndarray, two: np.ndarray) -> np.ndarray:
     """Return `one` with the numbers of `two` in place of NaN."""
     return np.where(np.isnan(one), two, one) if one.shape == two.shape and one.dtype.kind == "f" else one
-
-
-def _mask_rows(value: np.ndarray) -> None:
-    """Make the first row of a tensor of booleans 0, and the second 1."""
-    if value.dtype == np.bool_ and value.ndim and value.size > 3 * value.shape[-1]:
-        value.reshape(-1, value.shape[-1])[:2] = [[False], [True]]
 
 
 def largest_difference(one: np.ndarray, two: np.ndarray) -> float:
