@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ane_sweep.placement.findings import Finding, Severity
 from ane_sweep.placement.matching import match_ops
-from ane_sweep.placement.rows import count_text
+from ane_sweep.placement.rows import count_text, name_types
 from ane_sweep.placement.structure import OpOutline
 
 _MOST_NAMES = 3
@@ -106,7 +106,8 @@ def list_change_findings(changes: Changes, chip: str, baseline: str) -> list[Fin
     was = {id(after): before for before, after in (*changes.moved, *changes.reshaped)}
     return [
         Finding(
-            rule=f"baseline/{kind}", severity=severity, what=f"{count_text(len(ops), 'op')} {what} ({_count_types(ops)})",
+            rule=f"baseline/{kind}", severity=severity,
+            what=f"{count_text(len(ops), 'op')} {what} ({name_types(Counter(op.op_type for op in ops).most_common())})",
             why=f"compared with {baseline}: " + "; ".join(_explain(ops, was)), do=do, source=baseline,
             confidence=min((op.confidence for op in ops), key=["low", "medium", "high"].index), chip=chip,
             op=ops[0].name, op_type=ops[0].op_type, ops=len(ops),
@@ -115,10 +116,6 @@ def list_change_findings(changes: Changes, chip: str, baseline: str) -> list[Fin
         for kind, severity, what, ops, do in kinds
         if ops
     ]  # fmt: skip
-
-
-def _count_types(ops: Sequence[OpOutline]) -> str:
-    return ", ".join(f"{count} {kind}" for kind, count in Counter(op.op_type for op in ops).most_common(4))
 
 
 def _explain(ops: Sequence[OpOutline], was: dict[int, OpOutline]) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from ane_sweep.placement.rows import OpRow, count_text
+from ane_sweep.placement.rows import OpRow, count_text, name_types
 from ane_sweep.placement.types import Reason
 
 Severity = Literal["error", "warning", "note"]
@@ -51,13 +51,9 @@ def list_findings(rows: Sequence[OpRow], found: Sequence[Reason], chip: str) -> 
     return [
         Finding(
             rule=f"placement/{reason.rule or 'other'}", severity="note" if reason.rule in (None, "path") else "warning",
-            what=f"{count_text(reason.ops, 'op')} off the ANE ({_count_types(reason)})", why=reason.reason,
+            what=f"{count_text(reason.ops, 'op')} off the ANE ({name_types(reason.op_types.items())})", why=reason.reason,
             do=advice.get(reason.rule or ""), source=reason.source, confidence=reason.confidence or "low", chip=chip,
             op=reason.names[0], op_type=next(iter(reason.op_types)), ops=reason.ops,
         )
         for reason in found
     ]  # fmt: skip
-
-
-def _count_types(reason: Reason) -> str:
-    return ", ".join(f"{count} {kind}" for kind, count in list(reason.op_types.items())[:4])

@@ -18,7 +18,7 @@ from ane_sweep.placement import by_module, chips, legality, predict, programs
 from ane_sweep.placement.chips import Chip, Measurements
 from ane_sweep.placement.predict import AT_DEFAULT, COMPUTE_UNITS, Prediction
 from ane_sweep.placement.programs import Flexible, Program
-from ane_sweep.placement.rows import OpRow, cost_share, count_ops, count_text
+from ane_sweep.placement.rows import OpRow, cost_share, count_ops, count_text, name_types
 from ane_sweep.placement.types import Placement
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def text(path: Path, prediction: Prediction, summary: Placement, verdict: str) -
     for chunk in prediction.chunks:
         lines += [f"  gate  {gate.gate} ({gate.effect}): {gate.reason}" for gate in chunk.gates]
     for entry in summary.reasons[:8]:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in list(entry.op_types.items())[:4])
+        kinds = name_types(entry.op_types.items())
         lines.append(f"  why   {entry.ops} off the ANE ({kinds}): {entry.reason} [{entry.confidence}; {entry.source}]")
     basis = by_module.find_basis(prediction.programs)
     lines += [f"  in    {line}" for line in by_module.format_modules(prediction.list_modules(by_module.LINES), basis)]

@@ -1,8 +1,9 @@
 """The predicted rows of a program, one per op, and the counts and shares computed from them."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from ane_sweep.placement.legality import UNITS, Verdict
 from ane_sweep.placement.sites import Site
@@ -46,6 +47,11 @@ def cost_share(rows: Sequence[OpRow]) -> Shares:
 def count_text(number: int, thing: str) -> str:
     """Return `1 op`, `4 ops`."""
     return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def name_types(counts: Iterable[tuple[str, int]]) -> str:
+    """Return the first four types of ops with their numbers: `4 cast, 1 topk`."""
+    return ", ".join(f"{count} {kind}" for kind, count in islice(counts, 4))
 
 
 def plan_agreement(predicted: Sequence[Mapping[str, object]], planned: Sequence[Mapping[str, object]]) -> float | None:

@@ -50,6 +50,5 @@ def describe_ops(rows: Sequence[OpRow]) -> list[OpOutline]:
 
 
 def _weight_text(tensor: Tensor) -> str:
-    return (
-        f"{tensor!r} {tensor.packing}".removeprefix("const ") if tensor.packing else repr(tensor).removeprefix("const ")
-    )
+    text = f"{tensor!r} {tensor.packing}" if tensor.packing else repr(tensor)
+    return text.removeprefix("const ")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ane_sweep.placement.rows import name_types
 from ane_sweep.placement.types import Kind, Placement, Reason
 from ane_sweep.report.blocks import Block, Grid, Para, Points, Section
 from ane_sweep.report.views import Cells, group_names
@@ -70,10 +71,9 @@ def _reasons(cells: Cells) -> list[list[str]]:
 
 def _row(several: Sequence[Reason], where: str) -> list[str]:
     worst = max(several, key=lambda reason: (reason.cost_share, reason.ops))
-    types = ", ".join(f"{count} {kind}" for kind, count in list(worst.op_types.items())[:4])
     trust = f"{worst.source} ({worst.confidence} confidence)" if worst.confidence else worst.source
     ops, cost = _range(str(reason.ops) for reason in several), _range(f"{100 * r.cost_share:.1f}" for r in several)
-    return [worst.reason, ops, cost, types, where, trust]
+    return [worst.reason, ops, cost, name_types(worst.op_types.items()), where, trust]
 
 
 def _range(texts: Iterable[str]) -> str:
