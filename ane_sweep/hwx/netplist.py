@@ -86,21 +86,15 @@ def _read_unit(name: str, found: dict[str, object]) -> Unit:
     )  # fmt: skip
 
 
-def format_shape(described: dict[str, object]) -> str:
-    """Return an input's shape as `1x3x224x224`, with ? for a size that it does not declare."""
-    return "x".join(str(described.get(size, "?" if size != "BatchSize" else 1)) for size in _SIZES)
-
-
 def format_text(found: NetPlist) -> str:
     lines = [f"{found.path}: net.plist, version {found.version or '?'}"]
     for network in found.networks:
         types = Counter(unit.type for unit in network.units)
         kinds = ", ".join(f"{count} {kind}" for kind, count in types.most_common())
         lines.append(f"  network {network.name}: {len(network.units)} units ({kinds or 'none'})")
-        lines += [
-            f"    input   {name} {format_shape(item)} {item.get('InputType', '')}".rstrip()
-            for name, item in network.inputs.items()
-        ]
+        for name, item in network.inputs.items():
+            shape = "x".join(str(item.get(size, "?" if size != "BatchSize" else 1)) for size in _SIZES)
+            lines.append(f"    input   {name} {shape} {item.get('InputType', '')}".rstrip())
         for unit in network.units:
             kernel = "x".join(str(unit.params[key]) for key in ("KernelHeight", "KernelWidth") if key in unit.params)
             what = [

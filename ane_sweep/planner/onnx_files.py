@@ -3,7 +3,7 @@
 import importlib.metadata
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,8 @@ def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Pa
     """Return the source of an ONNX file. Raises ConfigError with every problem of the file."""
     option, path, what = find_model(composed, weights, "FILE.onnx", "file")
     model = read(path, what)
-    parts = {path.name: path, **{name: path.parent / name for name in _external_files(model)}}
+    entries = (entry for one in model.graph.initializer for entry in one.external_data if entry.key == "location")
+    parts = {path.name: path, **{entry.value: path.parent / entry.value for entry in entries}}
     if lost := [str(part) for part in parts.values() if not part.is_file()]:
         raise ConfigError(
             f"{what}: its weights are in other files, which are missing: {', '.join(lost)}; copy them there"
@@ -128,12 +129,6 @@ def _guess_sizes(dims: list[int | str]) -> list[int]:
     """Return sizes as an example: 1 for a batch, 224 for the sides of a picture, 128 for a length."""
     side = 224 if len(dims) == 4 else 128
     return [size if isinstance(size, int) else side if axis else 1 for axis, size in enumerate(dims)]
-
-
-def _external_files(model: "ModelProto") -> Iterator[str]:
-    """Yield the names of the files that hold weights beside the ONNX file."""
-    found = (entry.value for one in model.graph.initializer for entry in one.external_data if entry.key == "location")
-    yield from dict.fromkeys(found)
 
 
 def _describe_inputs(model: "ModelProto", asked: dict[str, object], what: str) -> dict[str, object]:

@@ -21,6 +21,7 @@ _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?", re.ASCII)
 _UNREAD = ("task_specific_params", "label2id", "auto_map")  # of config.json: large, and nothing here is built of them
 _ALIKE = 0.6  # of the keys of a family's architecture, for it to be called the nearest
 _BLOCKS = 10**4
+_MODULE_WAY = "Any PyTorch module converts as `original` through model=module: see `ane-sweep help own_models`"
 
 
 def is_checkpoint(name: object) -> bool:
@@ -66,7 +67,7 @@ def _config(name: str) -> Path:
     found = hub.remote("config.json")
     if found is None or found.path is None:
         raise ConfigError(
-            f"model={name}: the repository has no config.json, so nothing says what it holds; {_module_way(name)}"
+            f"model={name}: the repository has no config.json, so nothing says what it holds; {_MODULE_WAY}"
         )
     return found.path
 
@@ -100,11 +101,7 @@ class _Unserved(ConfigError):
 
 def _unserved(name: str, kind: object, named: list[str], near: str) -> _Unserved:
     what = f"{', '.join(named) or 'no architecture'} (model_type {str(kind)[:80]!r})"
-    return _Unserved(f"model={name}: no family here serves {what}{f'; {near}' if near else ''}. {_module_way(name)}")
-
-
-def _module_way(name: str) -> str:
-    return "Any PyTorch module converts as `original` through model=module: see `ane-sweep help own_models`"
+    return _Unserved(f"model={name}: no family here serves {what}{f'; {near}' if near else ''}. {_MODULE_WAY}")
 
 
 def _nearest(config: Mapping[str, object]) -> str | None:

@@ -28,13 +28,10 @@ def tabulate_objective(found: Search, records: list[Record], best: Record) -> li
             top = max(fits, key=lambda v: sign * v, default=None)
             mark = " (best)" if best.cell_key in keys else ""
             number = "" if top is None else f"{top:.4g}"
-            rows.append((axis, value + mark, number, _more(top, first), _rest(found, keys)))
+            more = f"{100 * (top / first - 1):+.0f} %" if top and first else ""
+            rows.append((axis, value + mark, number, more, _rest(found, keys)))
     heads = ("axis", "value", name, "than the best", "of its cells")
     return tables.aligned(rows, heads=heads, right=(2, 3)).splitlines()
-
-
-def _more(value: float | None, best: float | None) -> str:
-    return "" if not value or not best else f"{100 * (value / best - 1):+.0f} %"
 
 
 def _groups(values: dict[str, object]) -> Iterable[tuple[str, list[str]]]:

@@ -137,20 +137,16 @@ class Free(Search):
             left = next((one for one in (self.space.any(self.chance) for _ in range(1000)) if self._is_new(one)), None)
         return None if left is None else Asking(self.study.insist(left), left)
 
-    def _key(self, drawn: Drawn) -> str | None:
-        try:
-            return self.space.cell(drawn).key
-        except ConfigError:
-            return None
-
     def _is_new(self, drawn: Drawn) -> bool:
         """Return True if a drawing is a new cell. Each drawing is composed only once."""
         mark = digest(self.space.values(drawn))
         if mark in self.by_drawing:
             return False
         self.by_drawing.add(mark)
-        key = self._key(drawn)
-        return key is not None and key not in self.asked
+        try:
+            return self.space.cell(drawn).key not in self.asked
+        except ConfigError:
+            return False
 
     def _try(self, keys: list[str]) -> None:
         """Prepare, score and time the cells, dropping some after each step, and report each result to Optuna."""

@@ -24,14 +24,6 @@ _WHERE = "macOS 27 alone plans and times an asset, with USE_OS_COREAI=1 in the e
 Outputs = dict[str, tuple[str, float]]  # what is said of each, and its PSNR in dB
 
 
-class Medians(TypedDict):
-    median: float
-
-
-class Measured(TypedDict):
-    statistics: Medians
-
-
 class OpPlace(TypedDict):
     """An op that only one program has: to_dict of coreai-torch's ComputePlacement."""
 
@@ -65,7 +57,7 @@ class Group(TypedDict):
     """Ops that were timed together: OperationTiming.to_dict."""
 
     op_names: list[str]
-    measurement: Measured
+    measurement: dict[str, dict[str, float]]
 
 
 class GroupPair(TypedDict):

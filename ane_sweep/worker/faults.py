@@ -25,10 +25,6 @@ from ane_sweep.errors import StageError, WeightsError
 _BLOCK_BYTES = 16 << 20
 
 
-def _segfault(memory_bytes: int | None) -> None:
-    ctypes.string_at(0)
-
-
 def _hang(memory_bytes: int | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while True:
@@ -52,7 +48,7 @@ def _raise(memory_bytes: int | None) -> None:
     raise RuntimeError("raised on purpose by the crash test")
 
 
-_EARLY = {"segfault": _segfault, "hang": _hang, "memory": _memory, "raise": _raise}
+_EARLY = {"segfault": lambda memory_bytes: ctypes.string_at(0), "hang": _hang, "memory": _memory, "raise": _raise}
 NAMES = (*_EARLY, "corrupt_weights")
 
 

@@ -7,6 +7,7 @@ Unlike is raised and names the first difference.
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 _NUMBER = re.compile(r"(?<![0-9])(?:0|[1-9][0-9]*)(?![0-9])")
@@ -79,11 +80,9 @@ def find_growth(few: Sequence[Item], more: Sequence[Item], copies: int) -> Growt
         raise Unlike("with more blocks it does not grow by equal pieces")
     search = _Search(few, more, copies)
     for pieces in range(1, _MOST_PIECES + 1) if left else (0,):
-        try:
+        with suppress(Unlike):
             splits, found = search.rest(0, 0, pieces)
             return Growth(tuple(splits), found)
-        except Unlike:
-            pass
     raise search.uneven or Unlike(_NO_PIECE)
 
 
@@ -114,12 +113,10 @@ class _Search:
                 self.tries += 1
                 if length > start - at or self.tries > _MOST_TRIES or not self._repeats(start + shift, length):
                     continue
-                try:
+                with suppress(Unlike):
                     rules = self._rules(at, start, length, shift)
                     splits, others = self.rest(start, shift + self.copies * length, pieces - 1)
                     return [Split(start, length), *splits], rules + others
-                except Unlike:
-                    pass
         raise Unlike(_NO_PIECE)
 
     def _repeats(self, start: int, length: int) -> bool:

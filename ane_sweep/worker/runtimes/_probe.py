@@ -4,6 +4,8 @@ coreml|torch`.
 It prints one JSON object. The caller reports all failures, crashes included.
 """
 
+import contextlib
+import importlib
 import json
 import sys
 import tempfile
@@ -20,8 +22,10 @@ def probe_coreml() -> dict[str, object]:
     if script := stand_in.active():
         script.install()
     ct = import_coremltools()
-    found: dict[str, object] = {"native": ct.models.model._MLModelProxy is not None}
-    found["storage"] = _can_import("coremltools.libmilstoragepython")
+    found: dict[str, object] = {"native": ct.models.model._MLModelProxy is not None, "storage": False}
+    with contextlib.suppress(ImportError):
+        importlib.import_module("coremltools.libmilstoragepython")
+        found["storage"] = True
     if found["native"]:
         devices = ct.models.compute_device.MLComputeDevice.get_all_compute_devices()
         found["devices"] = {_name_device(device): getattr(device, "total_core_count", None) for device in devices}
@@ -30,16 +34,6 @@ def probe_coreml() -> dict[str, object]:
         except RuntimeError as error:
             found["error"] = str(error).splitlines()[0]
     return found
-
-
-def _can_import(name: str) -> bool:
-    import importlib
-
-    try:
-        importlib.import_module(name)
-    except ImportError:
-        return False
-    return True
 
 
 def _name_device(device: object) -> str:
