@@ -12,11 +12,12 @@ from ane_sweep.fix.interface import BY_NAME
 from ane_sweep.fix.proof import Proof, Region
 from ane_sweep.fix.rewrite import REWRITES
 from ane_sweep.fix.trials import PlaceChange, Report, RewriteTrial
+from ane_sweep.memory_limits import pause_collection
 from ane_sweep.mil import graph as mil
 from ane_sweep.mil import package as packages
 from ane_sweep.mil import pipeline
 from ane_sweep.mil.package import Package
-from ane_sweep.placement import chips, judge
+from ane_sweep.placement import chips
 from ane_sweep.placement.chips import Chip
 
 _MOST_ROUNDS = 8  # through all rewrites; each but the last changed the program
@@ -26,7 +27,7 @@ _MOST_DROPPED = 3  # places of a rewrite that the proof of the whole refuses bef
 Failures = dict[tuple[str, str], str]  # (rewrite, place): the problem of its proof
 
 
-@judge.pause_collection()
+@pause_collection()
 def fix(
     path: Path, out: Path | None = None, chip: str = "m4", only: tuple[str, ...] = (), sizes: str = "", insist: bool = False
 ) -> Report:  # fmt: skip

@@ -3,16 +3,14 @@
 It reads protobufs only. Every figure in it is predicted.
 """
 
-import gc
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ane_sweep.errors import ConfigError, suggestion
+from ane_sweep.memory_limits import pause_collection
 from ane_sweep.mil import package as packages
 from ane_sweep.placement import by_module, chips, legality, predict, programs
 from ane_sweep.placement.chips import Chip, Measurements
@@ -108,20 +106,6 @@ def judge(
     wanted, limit = chips.get(chip, measured), f"min_ane_share={min_ane_share:g}"
     with pause_collection():
         return judge_programs(Path(path), load(Path(path)), wanted, compute_units, min_ane_share, share, limit)
-
-
-@contextmanager
-def pause_collection() -> Iterator[None]:
-    """Pause garbage collection. A large program has about a million small objects that all live to the end, and
-    collecting them takes a quarter of the time.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def load(path: Path) -> list[Program]:

@@ -24,6 +24,7 @@ from ane_sweep.fix import rewrite as rewriting
 from ane_sweep.folders import user_path
 from ane_sweep.hazards.rule import ProgramTrial
 from ane_sweep.machine.calibrated import find_measurements
+from ane_sweep.memory_limits import pause_collection
 from ane_sweep.mil import package as packages
 from ane_sweep.mil import pipeline
 from ane_sweep.outward import escape_controls, mask_credentials
@@ -46,7 +47,7 @@ def lint(args: list[str]) -> int:
     _check_words(given)
     if _assets.are_assets(given.paths):
         return _assets.lint(given)
-    with judge.pause_collection(), tempfile.TemporaryDirectory(prefix="lint-") as scratch:
+    with pause_collection(), tempfile.TemporaryDirectory(prefix="lint-") as scratch:
         given.scratch = Path(scratch)
         return _report(given)
 

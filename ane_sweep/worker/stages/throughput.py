@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
+from ane_sweep.memory_limits import pause_collection
 from ane_sweep.worker import params, runtimes
 from ane_sweep.worker.feeds.arrays import Inputs
 from ane_sweep.worker.runtimes._runtime import Arrays
@@ -69,14 +70,9 @@ def time_predictions(
     for index in range(WARMUP):
         predict(feeds[index % len(feeds)])
     turn = [feeds[index % len(feeds)] for index in range(count)]
-    was_on = gc.isenabled()
     gc.collect()
-    gc.disable()
-    try:
+    with pause_collection():
         began = clock()
         for values in turn:
             predict(values)
         return clock() - began
-    finally:
-        if was_on:
-            gc.enable()

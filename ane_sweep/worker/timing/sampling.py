@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ane_sweep.memory_limits import pause_collection
+
 TICKS = 1000  # a sample lasts at least this many ticks of the clock: reading it then costs at most 0.1 %
 _MOST_LOOPS = 100_000
 
@@ -51,10 +53,8 @@ def measure(
     garbage collector is off. `native` returns the runtime's own milliseconds of the last call, and is called between samples.
     """
     deadline = clock() + max_seconds
-    was_on = gc.isenabled()
     gc.collect()
-    gc.disable()
-    try:
+    with pause_collection():
         starts: list[float] = []
         taken = Samples(_time_calls(call, clock, starts), [], [], starts=starts)
         while len(taken.warmup_s) < warmup and clock() < deadline:
@@ -70,9 +70,6 @@ def measure(
         if idle_s:
             sleep(idle_s)
             taken.idle_s, taken.after_idle_s = idle_s, _time_calls(call, clock, starts)
-    finally:
-        if was_on:
-            gc.enable()
     return taken
 
 
