@@ -8,7 +8,7 @@ more than the program needs. Places with the same ops, types and small constants
 
 import gc
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,27 +115,25 @@ def _views(graph: Graph, nodes: Sequence[Node], names: Sequence[str]) -> list[No
     it is and one through these.
     """
     own = {name for node in nodes for name in node.outputs}
-    found: dict[str, Node] = {}
     left = [*names, *(name for node in nodes for name in sorted(node.names()))]
-    while left:
-        name = left.pop()
-        maker = graph.maker(name)
-        if maker is not None and maker.type in _VIEWS and name not in found and name not in own:
-            found[name] = maker.share()
-            left += sorted(maker.names())
-    return list(found.values())
+    return _share_makers(graph, left, lambda name, maker: maker.type in _VIEWS and name not in own)
 
 
 def _constants(graph: Graph, nodes: Sequence[Node], made: set[str]) -> list[Node]:
     """Return the constants outside the region that these ops read, and those that compressed weights are made of."""
-    found: dict[str, Node] = {}
     left = [name for node in nodes for name in node.names()]
+    return _share_makers(graph, left, lambda name, _: graph.is_constant(name) and name not in made)
+
+
+def _share_makers(graph: Graph, left: list[str], is_wanted: Callable[[str, Node], bool]) -> list[Node]:
+    """Return the wanted ops that make these values, and those that make what they read."""
+    found: dict[str, Node] = {}
     while left:
         name = left.pop()
         maker = graph.maker(name)
-        if maker is not None and graph.is_constant(name) and name not in found and name not in made:
+        if maker is not None and name not in found and is_wanted(name, maker):
             found[name] = maker.share()
-            left += maker.names()
+            left += sorted(maker.names())
     return list(found.values())
 
 
