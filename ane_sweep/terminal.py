@@ -10,7 +10,7 @@ import os
 import select
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,7 @@ def tell(**content: object) -> None:
     """
     import json
 
-    print(json.dumps(_finite({"schema": 1, **content}), indent=1, allow_nan=False, default=str))
+    print(json.dumps(make_finite({"schema": 1, **content}), indent=1, allow_nan=False, default=str))
 
 
 def print_result(as_json: bool, text: str, **content: object) -> int:
@@ -126,11 +126,14 @@ def print_result(as_json: bool, text: str, **content: object) -> int:
     return OK
 
 
-def _finite(value: object) -> object:
+def make_finite(value: object, say: Callable[[str], str] = lambda text: text) -> object:
+    """Return a JSON value with `say` applied to its texts, and null for numbers that are not finite."""
+    if isinstance(value, str):
+        return say(value)
     if isinstance(value, dict):
-        return {str(name): _finite(one) for name, one in value.items()}
+        return {str(name): make_finite(one, say) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [make_finite(one, say) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -5,7 +5,6 @@ A sweep leaves `outputs/runs/<stamp>/records.jsonl`, one strict JSON object a li
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,6 +22,7 @@ from ane_sweep.bridge.task import DRAWN, Realised
 from ane_sweep.errors import ConfigError, RunNotFound, StoreError, suggestion
 from ane_sweep.outward import make_public, map_texts, mask_credentials
 from ane_sweep.placement.types import Count, Kind, Placement
+from ane_sweep.terminal import make_finite
 
 SCHEMA = 1
 FILE_NAME = "records.jsonl"
@@ -135,11 +135,14 @@ class Record:
         return (entry for entry in self.placement if entry.kind == kind)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the record as plain JSON values, `schema` first; numbers that are not finite become null."""
+        """Return the record as plain JSON values, `schema` first, with passwords and tokens masked.
+
+        Numbers that are not finite become null, so that one odd value does not cost the sweep its records.
+        """
         plain = {"schema": self.schema, **msgspec.to_builtins({**vars(self), "placement": [], "timings": []})}
         plain["placement"] = [as_plain(entry) for entry in self.placement]
         plain["timings"] = [as_plain(entry) for entry in self.timings]
-        return {name: _finite(value) for name, value in plain.items()}
+        return {name: make_finite(value, mask_credentials) for name, value in plain.items()}
 
     def to_json(self) -> str:
         """Return the record as one line of strict JSON that includes its digest."""
@@ -324,18 +327,3 @@ def _follows(dependent: list[tuple[str, object]], axis: list[tuple[str, object]]
 def _hashable(value: object) -> tuple[str, object]:
     nested = isinstance(value, (dict, list))
     return type(value).__name__, json.dumps(value, sort_keys=True, default=str) if nested else value
-
-
-def _finite(value: object) -> object:
-    """Replace numbers that are not finite by null, so that one odd value does not cost the sweep its records, and mask
-    passwords and tokens in addresses.
-    """
-    if isinstance(value, str):
-        return mask_credentials(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {str(k): _finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
-    return value
