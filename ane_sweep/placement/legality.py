@@ -7,7 +7,7 @@ op passes. Tests look at types, shapes and constants, never at names.
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -104,14 +104,10 @@ def _matches(tensors: Sequence[Tensor], rule: Rule) -> str | None:
     return _first(tensors, lambda tensor: tensor.dtype in rule["dtypes"])
 
 
-def _above(length: Callable[[Site, Rule], int | None]) -> Test:
-    """Return the test for a length above the rule's limit."""
-
-    def test(site: Site, rule: Rule, chip: Chip) -> str | None:
-        found = length(site, rule) or 0
-        return str(found) if found > rule["limit"] else None
-
-    return test
+def _above(length: Callable[[Site, Rule], int | None], site: Site, rule: Rule, chip: Chip) -> str | None:
+    """Test for a length above the rule's limit."""
+    found = length(site, rule) or 0
+    return str(found) if found > rule["limit"] else None
 
 
 def _axis_above(site: Site, rule: Rule, chip: Chip) -> str | None:
@@ -200,16 +196,18 @@ TESTS: dict[str, Test] = {
     # not of casts: one from or to fp32 is no arithmetic, and the ANE takes it
     "computes_dtype": lambda site, rule, chip: None if site.type == "cast" else _matches(_moving(site), rule),
     "casts_to": lambda site, rule, chip: _matches(site.outputs, rule) if site.type == "cast" else None,
-    "rank_above": _above(lambda site, rule: max((tensor.rank for tensor in _moving(site)), default=0)),
+    "rank_above": partial(_above, lambda site, rule: max((tensor.rank for tensor in _moving(site)), default=0)),
     "axis_above": _axis_above,
-    "inner_above": _above(_inner),
+    "inner_above": partial(_above, _inner),
     "inner_of_rows": _inner_of_rows,
     "reduces_flat": _reduces_flat,
-    "kernel_above": _above(lambda site, rule: kernel[rule["axis"]] if len(kernel := _kernel(site)) >= 2 else 1),
+    "kernel_above": partial(
+        _above, lambda site, rule: kernel[rule["axis"]] if len(kernel := _kernel(site)) >= 2 else 1
+    ),
     "flat_kernel": _flat_kernel,
-    "window_above": _above(lambda site, rule: (site.value("kernel_sizes") or (1, 1, 1))[rule["axis"]]),
+    "window_above": partial(_above, lambda site, rule: (site.value("kernel_sizes") or (1, 1, 1))[rule["axis"]]),
     "pads_with_value": _pads_with_value,
-    "axis_of_input_above": _above(_axis_of_input),
+    "axis_of_input_above": partial(_above, _axis_of_input),
     "state_not_multiple": lambda site, rule, chip: _first(
         site.data, lambda tensor: tensor.rank and (tensor.shape[-1] or 0) % rule["multiple"]
     ),

@@ -6,6 +6,7 @@ always declares its types.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -272,18 +273,12 @@ def _recurrent(site: Site) -> list[Tensor]:
     return [Tensor(site.inputs["x"][0].dtype, shape) for shape in shapes]
 
 
-def _blocks(larger: str) -> Callable[[Site, Shape], Sequence[int]]:
-    """Return the shape rule of an op that moves blocks of space into channels, or back; `larger`: the parameter that
-    replaces block_size.
-    """
-
-    def rule(site: Site, x: Shape) -> Sequence[int]:
-        (n, c, h, w), block = x, int(_parameter(site, "block_size", _parameter(site, larger)))
-        if larger == "upscale_factor":
-            return (n, c // block**2, h * block, w * block)
-        return (n, c * block**2, h // block, w // block)
-
-    return rule
+def _move_blocks(larger: str, site: Site, x: Shape) -> Sequence[int]:
+    """Return the shape after blocks of space move into channels, or back; `larger`: the parameter that replaces block_size."""
+    (n, c, h, w), block = x, int(_parameter(site, "block_size", _parameter(site, larger)))
+    if larger == "upscale_factor":
+        return (n, c // block**2, h * block, w * block)
+    return (n, c * block**2, h // block, w // block)
 
 
 _NAMES = {  # the input whose element type, and mostly shape, the output has: else x
@@ -302,8 +297,8 @@ _SHAPES: dict[str, Callable[[Site, Shape], Sequence[int]]] = {
     "sliding_windows": _sliding_windows, "matmul": _matmul, "einsum": _einsum,
     "linear": lambda site, x: (*x[:-1], _sizes_of(site, "weight")[0]),
     "scaled_dot_product_attention": lambda site, query: (*query[:-1], _sizes_of(site, "value")[-1]),
-    **dict.fromkeys(("depth_to_space", "pixel_shuffle"), _blocks("upscale_factor")),
-    **dict.fromkeys(("space_to_depth", "pixel_unshuffle"), _blocks("downscale_factor")),
+    **dict.fromkeys(("depth_to_space", "pixel_shuffle"), partial(_move_blocks, "upscale_factor")),
+    **dict.fromkeys(("space_to_depth", "pixel_unshuffle"), partial(_move_blocks, "downscale_factor")),
 }  # fmt: skip
 _TENSORS: dict[str, Callable[[Site], list[Tensor]]] = {
     "cast": lambda site: [Tensor(_parameter(site, "dtype"), site.inputs["x"][0].shape)],

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ane_sweep.mil.effects import LIMIT
 from ane_sweep.reference import fixed_point
-from ane_sweep.reference.linear import crop_transposed, make_attention, pad_spatial, read_window, resolve_padding
+from ane_sweep.reference.linear import attend, crop_transposed, pad_spatial, read_window, resolve_padding
 from ane_sweep.reference.site import Site, Step, align, widen
 
 _LARGEST_LOG = math.log(torch.finfo(torch.float16).max)
@@ -185,8 +185,7 @@ def _attention(site: Site, step: Step, effects: tuple[str, ...]) -> Step:
         left, right = _widen_operand(left, effects), _widen_operand(right, effects)
         return fixed_point.sum_pieces(fixed_point.multiply_in_pieces(left, right, effects), effects)
 
-    attend = make_attention(multiply)
-    return Step(lambda *values: align(_round_to_half(attend(*map(widen, values)), effects)), step.arguments)
+    return Step(lambda *values: align(_round_to_half(attend(multiply, *map(widen, values)), effects)), step.arguments)
 
 
 _PRODUCTS: dict[str, Callable[[Site, Step, tuple[str, ...]], Step]] = {

@@ -6,6 +6,7 @@ wide form (constants.py) is multiplied and the result is rounded.
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -277,16 +278,14 @@ def attention(site: Site) -> Step:
     names = [site.name(name) for name in ("query", "key", "value")]
     names += [site.name("attn_mask")] if site.has("attn_mask") else []
 
-    return Step(compute_wide(make_attention(torch.matmul), site.dtype), names)
+    return Step(compute_wide(partial(attend, torch.matmul), site.dtype), names)
 
 
-def make_attention(multiply: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
-    """Return a function that computes attention with this matrix product."""
-
-    def run(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
-        scores = multiply(query, key.mT) / math.sqrt(query.shape[-1])
-        if mask is not None:
-            scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-        return multiply(scores.softmax(-1), value)
-
-    return run
+def attend(
+    multiply: Callable[[Tensor, Tensor], Tensor], query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    """Compute attention with this matrix product."""
+    scores = multiply(query, key.mT) / math.sqrt(query.shape[-1])
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+    return multiply(scores.softmax(-1), value)

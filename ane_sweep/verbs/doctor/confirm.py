@@ -6,6 +6,7 @@ Everything about Core ML here was written without a Mac. Each check below is one
 
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ane_sweep import tables
 from ane_sweep.bridge.record import Record, worst_psnr
@@ -42,18 +43,14 @@ def check(records: Sequence[Record]) -> list[tuple[str, str, str]]:
     return [*found, ("PyTorch runs on the GPU", *_check_mps(records))]
 
 
-def _check_stage(name: str) -> Judge:
-    """Return the check that a stage ended well in every record that has it."""
-
-    def judge(records: Sequence[Record]) -> Answer:
-        ended = [stage for record in records for stage in record.stages if stage.stage == name]
-        ended = [stage for stage in ended if stage.status not in ("unavailable", "blocked", "skipped")]
-        bad = [stage for stage in ended if stage.status not in ("ok", "cached")]
-        if bad:
-            return CONTRADICTED, f"{len(bad)} of {len(ended)} ended badly, one as {bad[0].status}: {bad[0].reason}"
-        return (CONFIRMED, f"{len(ended)} ended well") if ended else (NOT_SEEN, "it did not run")
-
-    return judge
+def _check_stage(name: str, records: Sequence[Record]) -> Answer:
+    """Check that a stage ended well in every record that has it."""
+    ended = [stage for record in records for stage in record.stages if stage.stage == name]
+    ended = [stage for stage in ended if stage.status not in ("unavailable", "blocked", "skipped")]
+    bad = [stage for stage in ended if stage.status not in ("ok", "cached")]
+    if bad:
+        return CONTRADICTED, f"{len(bad)} of {len(ended)} ended badly, one as {bad[0].status}: {bad[0].reason}"
+    return (CONFIRMED, f"{len(ended)} ended well") if ended else (NOT_SEEN, "it did not run")
 
 
 def _check_plans(records: Sequence[Record]) -> Answer:
@@ -64,18 +61,14 @@ def _check_plans(records: Sequence[Record]) -> Answer:
     return (CONFIRMED if any(ops.values()) else CONTRADICTED), f"ops over {len(plans)} plans: {ops}"
 
 
-def _check_order(first: str, second: str, slack: float = 1.0) -> Judge:
-    """Return the check that metric `first` is at most `slack` times `second`, as a median over records with both."""
-
-    def judge(records: Sequence[Record]) -> Answer:
-        pairs = [(record.value(first), record.value(second)) for record in records]
-        shares = [a / b for a, b in pairs if a is not None and b]
-        if not shares:
-            return NOT_SEEN, f"no record holds both {first} and {second}"
-        share = statistics.median(shares)
-        return (CONFIRMED if share <= slack else CONTRADICTED), f"{share:.2f} times, median of {len(shares)}"
-
-    return judge
+def _check_order(first: str, second: str, slack: float, records: Sequence[Record]) -> Answer:
+    """Check that metric `first` is at most `slack` times `second`, as a median over records with both."""
+    pairs = [(record.value(first), record.value(second)) for record in records]
+    shares = [a / b for a, b in pairs if a is not None and b]
+    if not shares:
+        return NOT_SEEN, f"no record holds both {first} and {second}"
+    share = statistics.median(shares)
+    return (CONFIRMED if share <= slack else CONTRADICTED), f"{share:.2f} times, median of {len(shares)}"
 
 
 def _check_accuracy(records: Sequence[Record]) -> Answer:
@@ -86,46 +79,35 @@ def _check_accuracy(records: Sequence[Record]) -> Answer:
     return (CONFIRMED if min(values) >= LEAST_PSNR_DB else CONTRADICTED), f"PSNR {min(values):.1f} dB at least"
 
 
-def _check_source(name: str) -> Judge:
-    """Return the check that a source of evidence gave a figure; a reason for its absence is no contradiction."""
-
-    def judge(records: Sequence[Record]) -> Answer:
-        told = [text for r in records if (text := (r.realised.get("evidence") or {}).get(name))]
-        if not told:
-            return NOT_SEEN, "no evidence pass ended"
-        words = ("measured", "nominal", "moderate", "heavy", "trapping", "sleeping")
-        missing = [str(text) for text in told if text not in words]
-        there = len(told) - len(missing)
-        return (CONFIRMED, f"in {there} cells") if there else (NOT_SEEN, missing[0])
-
-    return judge
+def _check_source(name: str, records: Sequence[Record]) -> Answer:
+    """Check that a source of evidence gave a figure; a reason for its absence is no contradiction."""
+    told = [text for r in records if (text := (r.realised.get("evidence") or {}).get(name))]
+    if not told:
+        return NOT_SEEN, "no evidence pass ended"
+    words = ("measured", "nominal", "moderate", "heavy", "trapping", "sleeping")
+    missing = [str(text) for text in told if text not in words]
+    there = len(told) - len(missing)
+    return (CONFIRMED, f"in {there} cells") if there else (NOT_SEEN, missing[0])
 
 
-def _check_range(metric: str, low: float, high: float, unit: str) -> Judge:
-    def judge(records: Sequence[Record]) -> Answer:
-        values = [value for record in records if (value := record.value(metric)) is not None]
-        if not values:
-            return NOT_SEEN, f"no record holds {metric}"
-        state = CONFIRMED if low <= min(values) and max(values) <= high else CONTRADICTED
-        return state, f"{min(values):.3g} to {max(values):.3g} {unit}, believable from {low:.3g} to {high:.3g}"
-
-    return judge
+def _check_range(metric: str, low: float, high: float, unit: str, records: Sequence[Record]) -> Answer:
+    values = [value for record in records if (value := record.value(metric)) is not None]
+    if not values:
+        return NOT_SEEN, f"no record holds {metric}"
+    state = CONFIRMED if low <= min(values) and max(values) <= high else CONTRADICTED
+    return state, f"{min(values):.3g} to {max(values):.3g} {unit}, believable from {low:.3g} to {high:.3g}"
 
 
-def _check_units(units: str, wanted: str) -> Judge:
-    """Return the check that cells ran on the requested unit. Another unit is an observation about the program, not an error of ours."""
-
-    def judge(records: Sequence[Record]) -> Answer:
-        asked = [r for r in records if r.cell.get("compute_units") == units and r.realised.get("verdict")]
-        if not asked:
-            return NOT_SEEN, f"no cell asked for {units}"
-        there = [record for record in asked if record.realised.get("observed") == wanted]
-        if there:
-            return CONFIRMED, f"{len(there)} of {len(asked)} cells"
-        why = asked[0].realised.get("verdict_reasons") or ["no reason given"]
-        return NOT_SEEN, f"none of {len(asked)} cells; {why[0]}"
-
-    return judge
+def _check_units(units: str, wanted: str, records: Sequence[Record]) -> Answer:
+    """Check that cells ran on the requested unit. Another unit is an observation about the program, not an error of ours."""
+    asked = [r for r in records if r.cell.get("compute_units") == units and r.realised.get("verdict")]
+    if not asked:
+        return NOT_SEEN, f"no cell asked for {units}"
+    there = [record for record in asked if record.realised.get("observed") == wanted]
+    if there:
+        return CONFIRMED, f"{len(there)} of {len(asked)} cells"
+    why = asked[0].realised.get("verdict_reasons") or ["no reason given"]
+    return NOT_SEEN, f"none of {len(asked)} cells; {why[0]}"
 
 
 def _check_mps(records: Sequence[Record]) -> Answer:
@@ -141,23 +123,24 @@ def _check_mps(records: Sequence[Record]) -> Answer:
 
 
 CHECKS: dict[str, Judge] = {
-    "Core ML compiles our programs": _check_stage("compile"),
-    "MLComputePlan answers for them": _check_stage("place"),
+    "Core ML compiles our programs": partial(_check_stage, "compile"),
+    "MLComputePlan answers for them": partial(_check_stage, "place"),
     "it names a unit for their ops": _check_plans,
-    "they load, cold and cached": _check_stage("load"),
-    "a cached load is the faster one": _check_order("load_cached_ms", "load_cold_ms"),
-    "they predict": _check_stage("latency"),
-    "Core ML's own duration is within ours": _check_order("latency_native_median_ms", "latency_median_ms", NATIVE_SLACK),
+    "they load, cold and cached": partial(_check_stage, "load"),
+    "a cached load is the faster one": partial(_check_order, "load_cached_ms", "load_cold_ms", 1.0),
+    "they predict": partial(_check_stage, "latency"),
+    "Core ML's own duration is within ours":
+        partial(_check_order, "latency_native_median_ms", "latency_median_ms", NATIVE_SLACK),
     "their numbers are right": _check_accuracy,
-    "the evidence pass ends": _check_stage("evidence"),
-    "log stream can be read": _check_source("log"),
-    "powermetrics can be read": _check_source("power"),
-    "energy of a prediction is believable": _check_range("energy_cpu_mj", 0.0, 1e5, "mJ"),
-    "proc_pid_rusage can be read": _check_source("footprint"),
-    "footprint is believable": _check_range("footprint_peak_bytes", 3e7, 1e12, "bytes"),
-    "thermal pressure can be read": _check_source("thermal_pressure"),
-    "die temperature is believable": _check_range("die_celsius", 15.0, 115.0, "degC"),
-    "the CPU is recognised": _check_units("cpu_only", "cpu"),
-    "the GPU is recognised": _check_units("cpu_and_gpu", "gpu"),
-    "the Neural Engine is recognised": _check_units("cpu_and_ne", "ane"),
+    "the evidence pass ends": partial(_check_stage, "evidence"),
+    "log stream can be read": partial(_check_source, "log"),
+    "powermetrics can be read": partial(_check_source, "power"),
+    "energy of a prediction is believable": partial(_check_range, "energy_cpu_mj", 0.0, 1e5, "mJ"),
+    "proc_pid_rusage can be read": partial(_check_source, "footprint"),
+    "footprint is believable": partial(_check_range, "footprint_peak_bytes", 3e7, 1e12, "bytes"),
+    "thermal pressure can be read": partial(_check_source, "thermal_pressure"),
+    "die temperature is believable": partial(_check_range, "die_celsius", 15.0, 115.0, "degC"),
+    "the CPU is recognised": partial(_check_units, "cpu_only", "cpu"),
+    "the GPU is recognised": partial(_check_units, "cpu_and_gpu", "gpu"),
+    "the Neural Engine is recognised": partial(_check_units, "cpu_and_ne", "ane"),
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,9 +47,9 @@ def remember_tensors(module: torch.nn.Module) -> Iterator[None]:
     known = _Known(module)
     patches = [
         (TorchConverter, "_add_const", _wrap_add_const(known, TorchConverter._add_const, Builder.const)),
-        (torch, "tensor", _wrap_torch_tensor(known, torch.tensor)),
+        (torch, "tensor", partial(_make_tensor, known, torch.tensor)),
         (torch.jit, "trace", reading.refuse_reading(torch.jit.trace)),
-        (Builder, "const", staticmethod(_wrap_const(known, Builder.const))),
+        (Builder, "const", staticmethod(partial(_add_const, known, Builder.const))),
         *(
             (one, "apply", _fold_by_channel(one.apply))
             for one in (optimize_conv.fuse_conv_batchnorm, optimize_conv.fuse_conv_scale)
@@ -70,34 +71,29 @@ def _wrap_add_const(known: _Known, original: Function, const: Function) -> Funct
     return add
 
 
-def _wrap_torch_tensor(known: _Known, original: Callable[..., torch.Tensor]) -> Function:
-    """Wrap torch.tensor so that its results keep recipes, since the frontend casts constants with it.
+def _make_tensor(
+    known: _Known, original: Callable[..., torch.Tensor], data: object, *given: object, **named: object
+) -> torch.Tensor:
+    """Call torch.tensor and keep the recipe of its result, since the frontend casts constants with it.
 
     torch returns the same memory if a cast changes no number.
     """
-
-    def tensor(data: object, *given: object, **named: object) -> torch.Tensor:
-        made = original(data, *given, **named)
-        if (recipe := recipes.recipe_of(data)) is not None:
-            known.alive.append(made)
-            known.recipes[_place(made)] = recipe
-            known.away[_place(made)] = data
-        return made
-
-    return tensor
+    made = original(data, *given, **named)
+    if (recipe := recipes.recipe_of(data)) is not None:
+        known.alive.append(made)
+        known.recipes[_place(made)] = recipe
+        known.away[_place(made)] = data
+    return made
 
 
-def _wrap_const(known: _Known, original: Function) -> Function:
-    def const(**named: object) -> object:
-        value = named.get("val")
-        if known.alive and type(value) is np.ndarray and value.dtype == np.float32 and value.flags.writeable:
-            tensor = torch.from_numpy(value)
-            if (recipe := known.find_recipe(tensor)) is not None:
-                known.away.pop(_place(tensor), None)
-                named["val"] = recipes.traced(value, recipe)
-        return original(**named)
-
-    return const
+def _add_const(known: _Known, original: Function, **named: object) -> object:
+    value = named.get("val")
+    if known.alive and type(value) is np.ndarray and value.dtype == np.float32 and value.flags.writeable:
+        tensor = torch.from_numpy(value)
+        if (recipe := known.find_recipe(tensor)) is not None:
+            known.away.pop(_place(tensor), None)
+            named["val"] = recipes.traced(value, recipe)
+    return original(**named)
 
 
 def _fold_by_channel(original: Function) -> Function:

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -174,16 +175,13 @@ def observe(*values: object) -> None:
 def patch_numpy() -> AbstractContextManager[None]:
     """Make np.array, np.asarray and np.ascontiguousarray keep the recipes of Traced arrays, inside this context."""
 
-    def keeping(original: Callable[..., object]) -> Callable[..., object]:
-        def made(*given: object, **named: object) -> object:
-            parts = given[0] if given and type(given[0]) is list else given[:1]
-            known = any(isinstance(one, Traced) for one in parts)
-            return _call_and_trace(original, given, named) if known else original(*given, **named)
-
-        return made
+    def make(original: Callable[..., object], *given: object, **named: object) -> object:
+        parts = given[0] if given and type(given[0]) is list else given[:1]
+        known = any(isinstance(one, Traced) for one in parts)
+        return _call_and_trace(original, given, named) if known else original(*given, **named)
 
     names = ("array", "asarray", "ascontiguousarray")
-    return replace_attributes((np, name, keeping(getattr(np, name))) for name in names)
+    return replace_attributes((np, name, partial(make, getattr(np, name))) for name in names)
 
 
 @contextmanager

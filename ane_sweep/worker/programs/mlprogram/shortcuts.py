@@ -8,6 +8,7 @@ attribute that another coremltools lacks is not patched: then the conversion is 
 import importlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from types import ModuleType
 
 import numpy as np
@@ -33,25 +34,21 @@ def take_shortcuts() -> AbstractContextManager[None]:
     """Return a context with every entry of PATCHES applied. Not thread-safe: a process converts one program at a time."""
     _count_names_anew()
     table = registry.name_to_func_mapping
-    empty = {name: _make_empty(table[name]) for name in ("empty", "empty.memory_format") if name in table}
+    empty = {name: partial(_convert_empty, table[name]) for name in ("empty", "empty.memory_format") if name in table}
     return replace_attributes([*find_changes(PATCHES), (registry, "name_to_func_mapping", {**table, **empty})])
 
 
-def _make_empty(
-    original: Callable[[object, InternalTorchIRNode], None],
-) -> Callable[[object, InternalTorchIRNode], None]:
-    """Return a conversion of torch.empty whose zeros take no memory: diffusers makes one of 1 GiB for each attention, and reads none."""
-
-    def convert_empty(context: TranscriptionContext, node: InternalTorchIRNode) -> None:
-        size, *more = ops._get_inputs(context, node, min_expected=1)
-        if isinstance(size, list) or not size.can_be_folded_to_const():
-            original(context, node)
-            return
-        number = more[0].val if more and more[0] is not None else _FLOAT
-        zero = torch.zeros((), dtype=ops.dtype_to_32bit(ops.NUM_TO_TORCH_DTYPE[number])).numpy()
-        context.add(mb.const(val=np.broadcast_to(zero, tuple(size.val)), name=node.name))
-
-    return convert_empty
+def _convert_empty(
+    original: Callable[[object, InternalTorchIRNode], None], context: TranscriptionContext, node: InternalTorchIRNode
+) -> None:
+    """Convert torch.empty to zeros that take no memory: diffusers makes one of 1 GiB for each attention, and reads none."""
+    size, *more = ops._get_inputs(context, node, min_expected=1)
+    if isinstance(size, list) or not size.can_be_folded_to_const():
+        original(context, node)
+        return
+    number = more[0].val if more and more[0] is not None else _FLOAT
+    zero = torch.zeros((), dtype=ops.dtype_to_32bit(ops.NUM_TO_TORCH_DTYPE[number])).numpy()
+    context.add(mb.const(val=np.broadcast_to(zero, tuple(size.val)), name=node.name))
 
 
 def _count_names_anew() -> None:
