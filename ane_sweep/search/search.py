@@ -157,10 +157,7 @@ class Search:
         left = None if self.until is None else max(0.0, self.until - time.monotonic()) / 60
         settings = replace(self.settings, budget_minutes=left)
         engine.run_remaining(part, self.run, settings, self.store, self.audience, self.outcomes)
-        self._tell_doubts()
-
-    def _tell_doubts(self) -> None:
-        """Print each new warning at once: a user may want to end a search early over options that have no effect."""
+        # each new warning is told at once: a user may want to end a search early over options that have no effect
         for doubt in (doubt for outcome in self.outcomes.values() for doubt in outcome.result.doubts):
             if doubt not in self.doubted:
                 self.doubted.add(doubt)
