@@ -286,11 +286,11 @@ def test_kill_9_of_the_parent_loses_nothing_and_repeats_nothing(tmp_path):
     assert not workers_of(tmp_path), "a worker outlived its parent"
     (folder,) = runs(tmp_path)
     assert not (folder / "records.jsonl").exists()
-    done = {path.parent.name: path.stat().st_mtime_ns for path in folder.glob("tasks/*/result.json")}
+    done = {path: (path.parent / "result.json").stat().st_mtime_ns for path in folder.glob("tasks/*/digests.json")}
     code = run(tmp_path, *args)
     assert code in RAN and runs(tmp_path) == [folder]
-    again = {path.parent.name: path.stat().st_mtime_ns for path in folder.glob("tasks/*/result.json")}
-    assert {name: again[name] for name in done} == done, "something was done twice"
+    again = {path: (path.parent / "result.json").stat().st_mtime_ns for path in done}
+    assert again == done, "something was done twice"
     assert len(read_records(folder)) == 2
 
 
