@@ -32,6 +32,7 @@ class Traits:
     asks        "module:function" in the planner: the facts of this host that they return are part of the keys, under
                 the functions' names
     streams     it holds weights by a budget, and not all of them
+    exact       it computes op by op, so that a program that is cut gives the same bits
     per_gmac_s  estimated seconds of a billion multiply-adds (planner/durations.py)
     """
 
@@ -48,6 +49,7 @@ class Traits:
     warm: tuple[str, ...] = ()
     program: str = DEFAULT
     streams: bool = False
+    exact: bool = False
     per_gmac_s: float = 0.001
 
 

@@ -30,6 +30,7 @@ from ane_sweep.planner.peaks import needed_bytes
 from ane_sweep.store import files
 
 Params = dict[str, object]  # what enters a task's key
+Inputs = Mapping[str, Task | None]  # the tasks that it reads, by role
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Chain:
         self,
         stage: str,
         params: Params,
-        inputs: Mapping[str, Task | None],
+        inputs: Inputs,
         *,
         round: int = 0,
         loaded: int = 1,
@@ -132,9 +133,9 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
     model = _model(cell, source)
     examples = _add_examples(chain, built, fetched)
     if RUNTIMES[runtime].needs == "program":
-        program = _add_program(chain, built, fetched, reference)
+        whole, program = _add_program(chain, built, fetched, reference)
         if cell.pieces:
-            program = reference = chain.add(
+            whole = program = reference = chain.add(
                 "pieces", chunking.pieces(cell), {"program": program, "reference": reference}
             )
             model["task"] = "tensors"  # of what one chunk hands to the next nothing is known
@@ -144,10 +145,11 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
             upstream["compiled"] = compiled
             several: Params = {"functions": [PREFILL, DECODE]} if cell.cache != "none" else {}
             chain.add("load", {**_on_coreml(chain), **several}, upstream)
-        _add_figures(chain, {}, upstream, model, examples)
+        scored = {**upstream, "program": whole if chunking.is_scored_whole(cell, runtime) else program}
+        _add_figures(chain, {}, upstream, scored, model, examples)
     else:
-        params = {**built, "variant": _variant(cell)}
-        _add_figures(chain, params, {"reference": reference, "checkpoint": fetched}, model, examples)
+        params, upstream = {**built, "variant": _variant(cell)}, {"reference": reference, "checkpoint": fetched}
+        _add_figures(chain, params, upstream, upstream, model, examples)
     return chain
 
 
@@ -192,8 +194,8 @@ def _add_examples(chain: Chain, built: Params, fetched: Task | None) -> Task | N
     return chain.add("examples", params, {"checkpoint": fetched}, beside={"data": known.path})
 
 
-def _add_program(chain: Chain, built: Params, fetched: Task | None, reference: Task) -> Task:
-    """Add the tasks that make the program, and compress and cut it as the cell asks. Return the last one.
+def _add_program(chain: Chain, built: Params, fetched: Task | None, reference: Task) -> tuple[Task, Task]:
+    """Add the tasks that make the program, and compress and cut it as the cell asks. Return the tasks that leave it whole and as asked.
 
     A calibration depends on a part of the recipe only, so that cells share it.
     """
@@ -219,10 +221,10 @@ def _add_program(chain: Chain, built: Params, fetched: Task | None, reference: T
         if (wanted := recipes.calibration(recipe)) is not None:
             upstream["calibration"] = chain.add("calibrate", wanted, {"program": program, "reference": reference})
         program = chain.add("compress", {"recipe": recipe}, upstream)
-    if chunking.is_cut(cell) and offers(kind, "chunk"):
-        work = chunking.BISECT_WORK if cell.pipeline == "bisect" else 1
-        program = chain.add("chunk", chunking.params(cell), {"program": program}, loaded=work)
-    return program
+    if not chunking.is_cut(cell) or not offers(kind, "chunk"):
+        return program, program
+    work = chunking.BISECT_WORK if cell.pipeline == "bisect" else 1
+    return program, chain.add("chunk", chunking.params(cell), {"program": program}, loaded=work)
 
 
 def _add_placement(chain: Chain, program: Task) -> Task | None:
@@ -264,9 +266,9 @@ def _device(cell: Cell) -> Params:
 
 
 def _add_figures(
-    chain: Chain, built: Params, inputs: Mapping[str, Task | None], model: Params, examples: Task | None
+    chain: Chain, built: Params, inputs: Inputs, scored: Inputs, model: Params, examples: Task | None
 ) -> None:
-    """Add scores and timings. Units and numerics are part of the keys only for runtimes that support them."""
+    """Add scores (of `scored`) and timings (of `inputs`). Units and numerics are part of the keys only for runtimes that support them."""
     runtime, cell, traits = chain.runtime, chain.cell, RUNTIMES[chain.runtime]
     units = cell.compute_units if "compute_units" in traits.honours else None
     mode = checks.numerics(cell) if "numerics" in traits.honours else {}
@@ -280,9 +282,9 @@ def _add_figures(
         **mode,
         **built,
     }
-    chain.add("score", {**runs, "model": model}, inputs)
+    chain.add("score", {**runs, "model": model}, scored)
     if examples is not None:
-        chain.add("evaluate", {**runs, "model": model, "score": cell.score}, {**inputs, "examples": examples})
+        chain.add("evaluate", {**runs, "model": model, "score": cell.score}, {**scored, "examples": examples})
     timed = _add_timings(chain, runs, inputs)  # what died there, dies again
     if cell.throughput:
         chain.add("throughput", {**runs, "throughput": cell.throughput}, inputs, after=timed)
@@ -290,7 +292,7 @@ def _add_figures(
         chain.add("evidence", runs, inputs, after=timed)
 
 
-def _add_timings(chain: Chain, runs: Params, inputs: Mapping[str, Task | None]) -> tuple[str, ...]:
+def _add_timings(chain: Chain, runs: Params, inputs: Inputs) -> tuple[str, ...]:
     """Add a cell's timings, and those that its verdict compares with. Return the key of the first one, or nothing."""
     cell, planned, first = chain.cell, timing.plan_timing(chain.cell, chain.runtime), ""
     params = {**runs, **chunking.copies(cell), "policy": planned.policy}
@@ -307,7 +309,7 @@ def _add_timings(chain: Chain, runs: Params, inputs: Mapping[str, Task | None]) 
     return (first,) if first else ()
 
 
-def _add_baselines(chain: Chain, params: Params, inputs: Mapping[str, Task | None]) -> None:
+def _add_baselines(chain: Chain, params: Params, inputs: Inputs) -> None:
     """Add the first timing round of the same program on the other units, with which a verdict compares.
 
     These tasks equal those of cells that request these units, so that they run only once.

@@ -152,11 +152,11 @@ def _check_count(chosen: list[_Chosen], count: int, axes: list[str]) -> None:
     )
 
 
-def _program_roles(score: Task) -> dict[str, str]:
-    """Return {role: key} of the input tasks of a program, without the reference outputs."""
-    roles = dict(score.inputs)
+def _program_roles(parts: Mapping[str, Task]) -> dict[str, str]:
+    """Return {role: key} of the input tasks of a program as the cell cuts it, without the reference outputs."""
+    roles = dict(parts["score"].inputs)
     del roles["reference"]
-    return roles
+    return roles | ({"program": parts["chunk"].key} if "chunk" in parts else {})
 
 
 def _tasks_by_stage(plan: Plan, cell: Cell) -> dict[str, Task]:
@@ -168,7 +168,7 @@ def _list_needed(plan: Plan, one: _Chosen) -> list[str]:
     parts = _tasks_by_stage(plan, one.cell)
     roots = [parts["fetch"].key] if "fetch" in parts else []
     if one.record is None:
-        roots += _program_roles(parts["score"]).values()
+        roots += _program_roles(parts).values()
     needed: set[str] = set()
     while roots:
         needed.add(key := roots.pop())
@@ -217,7 +217,7 @@ def _make_partner(
     score, reference = parts["score"], parts["reference"].params
     runtime = checks.resolved_runtime(one.cell)
     inputs = dict(packages)
-    for role, key in _program_roles(score).items():
+    for role, key in _program_roles(parts).items():
         if (outcome := outcomes.get(key)) is not None and outcome.folder is not None:
             inputs.setdefault(role, outcome.folder)
     fetched = outcomes[parts["fetch"].key].folder if "fetch" in parts else None

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ane_sweep.mil import chunker, cuts, graph, package
+from ane_sweep.mil import chunker, cuts, graph, package, same
 from ane_sweep.mil.line import line_up, split
 from ane_sweep.worker.runtimes.reference import ReferenceRuntime
 
@@ -87,6 +87,7 @@ def check(source, out) -> int:
         folder.mkdir()
         chunker.chunk(source, folder, chunker.ChunkRequest(count))
         paths = package.program_paths(folder)
+        assert same.find_difference(package.read(source), [package.read(path) for path in paths]) is None
         for made, expected in zip(steps_of(paths), whole, strict=True):
             assert list(made) == list(expected)
             for name in expected:

@@ -46,7 +46,7 @@ def test_the_issues_24_cells_are_15_shared_tasks_of_work():
     )  # fmt: skip
     assert len(made.cells) == 24
     assert counts(made).items() >= {
-        "reference": 1, "convert": 2, "predict": 24, "compile": 6, "place": 24, "score": 6, "latency": 6, "chunk": 4,
+        "reference": 1, "convert": 2, "predict": 24, "compile": 6, "place": 24, "score": 2, "latency": 6, "chunk": 4,
     }.items()  # fmt: skip
     assert not counts(made).keys() & {
         "fetch",
@@ -100,7 +100,7 @@ def test_macos_and_ios_names_of_one_opset_share_a_conversion():
         ("seq_len=32,64", {"reference": 2, "convert": 2, "latency": 2, "score": 2}),
         ("precision=fp16,fp32", {"reference": 1, "convert": 2, "latency": 2, "score": 2}),
         ("variant=original,split_einsum", {"reference": 1, "convert": 2, "latency": 2, "score": 2}),
-        ("chunks=1,2", {"reference": 1, "convert": 1, "chunk": 1, "latency": 2, "score": 2}),
+        ("chunks=1,2", {"reference": 1, "convert": 1, "chunk": 1, "latency": 2, "score": 1}),
         ("latency.samples=5,10", {"reference": 1, "convert": 1, "latency": 2, "score": 1}),
         ("limits.convert.timeout_s=5,10", {"reference": 1, "convert": 1, "latency": 1, "score": 1}),
         ("seed=0,1", {"reference": 2, "convert": 2, "latency": 2, "score": 2}),
@@ -117,6 +117,14 @@ def test_what_enters_each_key(axis, changes):
     made = planned("-m", "model=tiny-gpt2", "weights=random", "runtime=reference", axis)
     got = counts(made)
     assert {stage: got.get(stage) for stage in changes} == changes
+
+
+@pytest.mark.parametrize(
+    "words", [["pipeline=coreml"], ["pipeline=bisect"], ["pipeline=manual,coreml"], ["pieces=1,2"]]
+)
+def test_what_was_not_proven_to_be_the_program_is_scored_as_it_is(words):
+    made = planned("-m", "model=tiny-gpt2", "weights=random", "runtime=reference", "chunks=2", *words)
+    assert counts(made)["score"] == len(made.cells)
 
 
 def test_cells_that_share_a_task_get_the_widest_limit():

@@ -1,4 +1,4 @@
-"""chunk: cuts one program into a chain of programs that compute the same numbers.
+"""chunk: cuts one program into a chain of programs that compute the same bits, and proves it op by op.
 
 params  count (a number, or "auto"), by ("bytes" | "layers" | "time"), own ("none" | "embeddings" | "head" | "both"), pipeline
         ("manual" | "coreml" | "bisect"); cuts, the user's own places (mil/cut_words.py), if any; chip with by=time;
@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
-from ane_sweep.mil import chunker, cut_words, cuts, graph, line, package, pipeline
+from ane_sweep.errors import StageError
+from ane_sweep.mil import chunker, cut_words, cuts, graph, line, package, pipeline, same
 from ane_sweep.placement import flexible, predict
 from ane_sweep.worker import params
 from ane_sweep.worker.stages import StageResult
@@ -41,7 +42,7 @@ class Params(params.Params, frozen=True):
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Cut the program. Raises errors.ChunkError if it cannot be cut as requested.
+    """Cut the program. Raises errors.ChunkError if it cannot be cut as requested; StageError if the chunks compute something else.
 
     facts    chunks, chunk_bytes, boundary_bytes, cut_points, largest_tensor_bytes: see mil/chunker.py
     realised  chunks, and `cut`, a sentence, if the cut is uneven or far from the request; for cuts that the user chose
@@ -64,12 +65,21 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
             varying=flexible.varying,
         )
         facts = chunker.chunk(source, out, request)
+        _prove(source, package.program_paths(out))
     if settings.pipeline == "coreml" and facts["chunks"] > 1:
         _merge(out)
     notes = {"cut": "; ".join(facts["notes"])} if facts.get("notes") else {}
     if settings.cuts:
         notes |= {name: facts[name] for name in ("chunk_bytes", "cut_behind")}
     return StageResult(_list_metrics(facts), realised={"chunks": facts["chunks"], **notes}, facts=facts)
+
+
+def _prove(source: Path, chunks: list[Path]) -> None:
+    whole, _ = pipeline.find_program(package.read(source, kinds=pipeline.KINDS))
+    if len(chunks) > 1 and (found := same.find_difference(whole, [package.read(path) for path in chunks])):
+        raise StageError(
+            f"{source}: its chunks compute something else than the whole ({found}); that is a mistake of ours"
+        )
 
 
 def _merge(out: Path) -> None:
