@@ -174,8 +174,6 @@ class BlobWriter:
         if kind is None:
             self._file.seek(0)
             self._file.write(_HEADER.pack(self.count, VERSION))
-            self._file.flush()
-            os.fsync(self._file.fileno())
         self._file.close()
 
     def add(self, source: BlobFile, offset: int) -> int:

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,9 +98,10 @@ def damage(folder: Path, *, content: bool) -> str | None:
 
 def seal(folder: Path, result: TaskResult, inputs: Mapping[str, Origin]) -> None:
     """Flush and hash every file, write files.json, then result.json, and flush the folders, so that the artifact can be renamed."""
-    listed = _listed(folder)
-    for file in listed:
-        flush(folder / file.name)
+    with ThreadPoolExecutor(1) as beside:  # the disk writes while this processor hashes
+        flushed = beside.map(flush, _regular(folder))
+        listed = _listed(folder)
+    list(flushed)
     text = disk.as_json(result.to_plain())
     entry = File(RESULT, len(text), hashlib.sha256(text).hexdigest())
     disk.write_json(folder / FILES, msgspec.to_builtins(Listing(listed, entry, dict(inputs))))
