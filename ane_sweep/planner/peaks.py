@@ -22,7 +22,8 @@ GROWN_FROM, AT_ONCE = 9, 5
 _FP32 = 0.6  # of a conversion to fp16: nothing is cast
 _IN_FILES, _JOINED = 1.15, 2.3  # for each byte of a conversion's weights in files; of two functions that are joined
 _WHOLE = 1.5  # of a conversion that holds every weight: gpt2 by coreai-opt took 1.85 GB, all told
-_PAIR = 0.92  # of a conversion of an encoder and a decoder, which holds every weight, too
+# of an encoder and a decoder, of up to 10.6 GiB: of its conversion, which holds every weight, too, most in files; of its largest layer
+_PAIR, _PAIR_IN_FILES, _PAIR_LAYER = 0.92, 0.46, 1.6
 # of the largest weight of those that the reference runtime does not keep: it is read, and its form is made
 _MADE = 1.25
 _TORCH = 0.3 * GIB  # that a runtime of torch's or Core ML's takes beside ours
@@ -52,6 +53,8 @@ def needed_bytes(
         return int(most * held + (_READ * work if most == _ACTIVATIONS else 0))
     if declared.holds == "few blocks":
         grown = declared.per_byte * (1.0 if cell.precision_settings.compute == "fp16" else _FP32)
+        if cell.kind.pair:
+            return int(max(grown * min(held, _LARGE), _PAIR_IN_FILES * held) + rest)
         beyond = _JOINED if cell.cache == "stateful" else _IN_FILES
         return int(grown * min(held, _LARGE) + beyond * max(0, held - _LARGE) + rest)
     return int(declared.per_byte * held + rest)
@@ -81,13 +84,15 @@ def _held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, object]) -
 
     Most hold all. The reference runtime holds those that its budget keeps and one further weight, for mixed bits with its
     palette's values as well; a conversion that grows its few blocks, a reference of large weights one layer, a compression
-    one weight. A user's module counts in full, an upper bound, as does what converts or runs in torch two lists of blocks (T5).
+    one weight. A user's module counts in full, an upper bound, as does a U-Net in a conversion or a reference.
     """
     by_op = STAGES[stage].runs_program or STAGES[stage].holds == "kept weights"
     if (STAGES[stage].holds == "all" and not by_op) or cell.kind.length == "caller":
         return work
-    if cell.kind.blocks == "several" and STAGES[stage].holds in ("few blocks", "a layer"):
-        return int(_PAIR * work) if cell.kind.pair and STAGES[stage].holds == "few blocks" else work
+    if cell.kind.pair and STAGES[stage].holds == "few blocks":
+        return int(_PAIR * work)
+    if cell.kind.blocks == "several" and not cell.kind.pair and STAGES[stage].holds in ("few blocks", "a layer"):
+        return work
     is_ours = cell.toolchain == DECLARED["toolchain"].plain and not is_in_torch(cell, DEFAULT)
     if STAGES[stage].holds == "few blocks" and not is_ours:
         return int(work * _WHOLE)
@@ -97,7 +102,7 @@ def _held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, object]) -
         kept = min(work * (2 if is_mixed else 1), _KEPT)
         return kept + int((3.5 if is_mixed else _MADE) * min(work if is_mixed else work - kept, work * weight))
     if STAGES[stage].holds == "a layer":
-        return work if work < _LARGE else int(work * max(block, weight))
+        return work if work < _LARGE else int(work * max(block, weight) * (_PAIR_LAYER if cell.kind.pair else 1))
     if STAGES[stage].holds == "a weight":
         return int(work * weight)
     if layers < GROWN_FROM or cell.cache == "stateful":  # whose two functions are joined with all their weights

@@ -40,6 +40,7 @@ CASES = {
     "clip-text": ["model=clip-text"],
     "ladder-base": ["model=ladder-base"],
     "t5-base": ["model=t5-base"],
+    "flan-t5-large": ["model=flan-t5-large"],
     "gpt2-medium stateful": ["model=gpt2-medium", "cache=stateful"],
     "qwen2.5-0.5b int8_channel": ["model=qwen2.5-0.5b", "precision=int8_channel"],
     "opt-1.3b p6": ["model=opt-1.3b", "variant=split_einsum", "precision=p6"],
