@@ -1,4 +1,4 @@
-"""Cut one ML Program into n that run in a chain and compute the same bits.
+"""Cut one ML Program into n that run in a chain and compute the same bits, and prove that they do (same.py).
 
 No op that computes is repeated. Constants (and ops that depend on them alone) go to every chunk that uses them. A
 chunk's inputs are the program's own inputs that it reads, then the values of earlier chunks that it reads; its outputs
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ane_sweep.errors import ChunkError
-from ane_sweep.mil import cuts, graph, joint, package, pipeline, places, writer
+from ane_sweep.mil import cuts, graph, joint, package, pipeline, places, same, writer
 from ane_sweep.mil.cut_words import CutWord
 from ane_sweep.mil.element_types import FlexibleShape
 from ane_sweep.mil.graph import Op
@@ -81,6 +81,9 @@ def chunk(source: Path, out: Path, request: ChunkRequest) -> dict[str, Any]:
             shutil.copytree(source, target, copy_function=package.link_or_copy)
         else:
             writer.write({name: (line.program, parts[name][index]) for name, line in lines.items()}, target)
+    written = [package.read(path) for path in package.program_paths(out)] if chosen else []
+    if written and (found := same.find_difference(read, written)):
+        raise ChunkError(f"{source}: its chunks are not the program, a mistake of ours: {found}; please report it")
     return {
         "chunks": len(chosen) + 1,
         "chunk_bytes": cuts.weight_bytes(joined.line, chosen),

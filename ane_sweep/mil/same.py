@@ -15,16 +15,13 @@ from ane_sweep.mil.weights import blob_key, blob_values
 
 def find_difference(whole: Package, chunks: Sequence[Package]) -> str | None:
     """Return what a chain of chunks does otherwise than the whole, as a clause, or None if it computes the same bits."""
-    specs, weights = [chunk.spec for chunk in chunks], _Weights()
+    specs, weights = [chunk.spec for chunk in chunks], dict[tuple[object, ...], bool]()
     for name in sorted(whole.spec.mlProgram.functions):
-        if any(name not in spec.mlProgram.functions for spec in specs):
-            return f"function {name} is not in every chunk"
         described = chain.function_description(whole.spec, name)
         outputs, inputs = chain.find_outputs(specs, whole.path, name), chain.find_inputs(specs, name)
-        if outputs != {feature.name: feature for feature in described.output}:
-            return "its outputs are described otherwise"
-        if not {feature.name: feature for feature in described.input}.items() >= inputs.items():
-            return "its inputs are described otherwise"
+        own = [{feature.name: feature for feature in listed} for listed in (described.input, described.output)]
+        if outputs != own[1] or not inputs.items() <= own[0].items():
+            return "its inputs or outputs are described otherwise"
         pieces = [view_program(chunk, name) for chunk in chunks]
         if found := _Walk(view_program(whole, name), weights).follow(pieces):
             return found
@@ -34,8 +31,8 @@ def find_difference(whole: Package, chunks: Sequence[Package]) -> str | None:
 class _Walk:
     """A walk through the chunks of one function."""
 
-    def __init__(self, program: Program, weights: "_Weights"):
-        self.program, self.weights = program, weights
+    def __init__(self, program: Program, weights: dict[tuple[object, ...], bool]):
+        self.program, self.weights = program, weights  # pairs of weights -> True if they are equal
         self.ops: dict[object, list[Op]] = {}  # by what they make
         for op in program.ops:
             self.ops.setdefault(tuple(op.outputs) or op.name, []).append(op)
@@ -68,7 +65,7 @@ class _Walk:
             known[name] = value
         for op in piece.ops:
             made = next((one for one in self.ops.get(tuple(op.outputs) or op.name, ()) if one.index > last), None)
-            if made is not None and self.weights.are_equal(op, piece, made, self.program):
+            if made is not None and self._is_same(op, piece, made):
                 if any(known.get(name) != name for name in op.reads):
                     return f"{op} reads what is not there"
                 last = made.index
@@ -106,23 +103,16 @@ class _Walk:
         carriers = [dtype for dtype, _ in line.CARRIERS.get(original.dtype, ())]
         return kind.dtype in carriers and kind.shape == original.shape
 
-
-class _Weights:
-    """Compares ops with their weights, each pair of weights once."""
-
-    def __init__(self) -> None:
-        self.equal: dict[tuple[object, ...], bool] = {}
-
-    def are_equal(self, op: Op, piece: Program, original: Op, program: Program) -> bool:
+    def _is_same(self, op: Op, piece: Program, original: Op) -> bool:
         """Return True if two ops are the same, with the same bytes of weights."""
-        copy = MIL_pb2.Operation()
+        copy, equal = MIL_pb2.Operation(), self.weights
         copy.CopyFrom(op.proto)
         here, there = list(blob_values(copy)), list(blob_values(original.proto))
         for value, wanted in zip(here, there):
             key = (piece.package.path, *blob_key(value), *blob_key(wanted))
-            if key not in self.equal:
-                self.equal[key] = _have_equal_bytes(piece.package, value, program.package, wanted)
-            if not self.equal[key]:
+            if key not in equal:
+                equal[key] = _have_equal_bytes(piece.package, value, self.program.package, wanted)
+            if not equal[key]:
                 return False
             value.blobFileValue.CopyFrom(wanted.blobFileValue)
         mine, theirs = (one.SerializeToString(deterministic=True) for one in (copy, original.proto))

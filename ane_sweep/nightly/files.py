@@ -22,7 +22,7 @@ from ane_sweep.machine import unit_files
 
 LABEL = "ane-sweep-nightly"
 _HOSTED = ("latency.repeats=auto", "nightly.cache_gb=4")  # no CPU times there, and what GitHub's cache holds
-_STORE_WITH_USER = re.compile(r"store=['\"]?(?:sftp|ssh|smb)://[^\s/:@?#]+@[^@?#]*")
+_STORE_WITH_USER = re.compile(r"store=['\"]?(?:sftp|ssh|smb)://[^\s/:@?#]+@[^@?#]*")  # sftp://ada@nas.local/x
 _SECRET = (
     "a password or token in an address would stand in a file that others read; of an MLflow server it comes from "
     "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, any tracking address from MLFLOW_TRACKING_URI, a store's from where "
@@ -49,7 +49,8 @@ def job(out: Path, at: str, overrides: list[str]) -> Job:
     contain, and for an address with a password, as these files are readable by others and kept with code.
     """
     unit_files.check_words([*overrides, f"out={out}"])
-    if secret := [outward.mask_credentials(word) for word in overrides if _holds_secret(word)]:
+    plain = [word for word in overrides if not _STORE_WITH_USER.fullmatch(word)]
+    if secret := [hidden for word in plain if (hidden := outward.mask_credentials(word)) != word]:
         raise ConfigError([f"{word}: {_SECRET}" for word in secret])
     hour, _, minute = at.partition(":")
     if not (hour.isdecimal() and minute.isdecimal() and int(hour) < 24 and int(minute) < 60):
@@ -195,11 +196,6 @@ def write(kind: str, folder: Path, job: Job) -> list[Path]:
             aside.write_text(text, encoding="utf-8")
         written.append(folder / name)
     return written
-
-
-def _holds_secret(word: str) -> bool:
-    """Return True if an address in a word has a password or token. The address of a store may have a user: sftp://ada@nas.local/x."""
-    return outward.mask_credentials(word) != word and not _STORE_WITH_USER.fullmatch(word)
 
 
 def _yaml_quoted(text: str) -> str:

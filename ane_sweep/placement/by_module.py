@@ -25,7 +25,8 @@ BASES: dict[Basis, str] = {
 
 def list_modules(rows: Sequence[OpRow], chain: Sequence[Program], most: int = KEPT) -> list[ModulePlace]:
     """Return the modules that cost most or have most ops off the Neural Engine, in program order; [] if none is known."""
-    root = join_alike(build((row.site.module, row) for row in rows), _describe)
+    tree = build((row.site.module, row) for row in rows)
+    root = join_alike(tree, lambda alike: tuple(f"{row.site.type} {row.preferred}" for row in alike))
     total = sum(row.ms for row in rows) or 1.0
     off = sum(row.preferred != "ane" for row in rows) or 1
     lines = {path: line for program in chain if program.modules for path, line in program.modules.lines.items()}
@@ -36,10 +37,6 @@ def list_modules(rows: Sequence[OpRow], chain: Sequence[Program], most: int = KE
     places = [_to_place(branch, depth, total, lines) for depth, branch in choose_branches(root, rate, most)]
     outside = [row for row in rows if not row.site.module]
     return [*places, _to_place(Branch(OUTSIDE, outside), 0, total, {})] if places and outside else places
-
-
-def _describe(rows: Sequence[OpRow]) -> tuple[str, ...]:
-    return tuple(f"{row.site.type} {row.preferred}" for row in rows)
 
 
 def _to_place(branch: Branch[OpRow], depth: int, total: float, lines: dict[str, str]) -> ModulePlace:

@@ -11,7 +11,6 @@ from ane_sweep.bridge import recipes
 from ane_sweep.bridge.axes.cut import AUTO, OWN, span
 from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.plan import Source
-from ane_sweep.bridge.runtimes import RUNTIMES
 from ane_sweep.bridge.settings import PrecisionSettings
 from ane_sweep.machine import host
 from ane_sweep.mil import cut_words
@@ -28,12 +27,6 @@ Params = dict[str, object]  # of a task
 def is_cut(cell: Cell) -> bool:
     """Return True if the cell has a chunk task; with chunks=auto that task may still make one chunk."""
     return cell.chunks != 1 or bool(cell.cuts)
-
-
-def is_scored_whole(cell: Cell, runtime: str) -> bool:
-    """Return True if scores run the program before it is cut: the runtime gives both the same bits, and stage `chunk` proves
-    that the chain is that program."""
-    return RUNTIMES[runtime].exact and cell.pipeline == "manual"
 
 
 def limits(cell: Cell) -> sizes.Limits:

@@ -88,8 +88,9 @@ def _fill(
     metrics, realised, record.timings = pooled([outcome.result for _, outcome in timings if outcome.done])
     record.metrics += metrics + _agreement(chain, record.host)
     record.realised |= realised
-    cuts = [outcome.result.realised for task, outcome in chain if task.stage in ("chunk", "pieces") and outcome.done]
-    record.realised |= {"chunks": cuts[-1]["chunks"]} if cuts else {}  # a score may have run the program uncut
+    for task, outcome in chain:
+        if STAGES[task.stage].leaves == "same program" and "chunks" in outcome.result.realised:
+            record.realised["chunks"] = outcome.result.realised["chunks"]  # a score may have run the program uncut
     if timings:  # none with latency=off
         timing = timings[0][0].key
         record.realised |= {"latency_task": timing, "cells_sharing_timing": sharing[timing]}

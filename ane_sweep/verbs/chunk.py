@@ -85,14 +85,12 @@ def _cut(bench: _workers.Bench, params: dict[str, object], target: Path) -> _wor
     _workers.put_in_place(out, target, bench)
     facts = conversion.convert(result.facts, _Facts)
     chunks = [{"path": str(path), "bytes": number} for path, number in sizes.items()]
-    largest, share = max(facts["chunk_bytes"]), sum(facts["chunk_bytes"]) / len(facts["chunk_bytes"])
-    uneven = f", the largest {largest / share:.1f} times an equal share" if largest > 1.5 * share else ""
     weights, handed = (", ".join(map(size, numbers)) for numbers in (facts["chunk_bytes"], facts["boundary_bytes"]))
     lines = [
         *(f"  {format_path(path)}  {size(number)}" for path, number in sizes.items()),
         *([f"  cut behind {', '.join(facts['cut_behind'])}"] if "cut_behind" in facts else []),
-        *(f"  {note}" for note in facts.get("notes", []) if note.startswith("cuts:")),
-        f"  weights {weights}{uneven}",
+        *(f"  {note}" for note in facts.get("notes", [])),
+        f"  weights {weights}",
         f"  handed over {handed}",
         "  the same ops and weights as the whole's, each compared: it computes the same bits",
     ]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mil.test_chunker_random import CALM, X, dense, random_program
 
-from ane_sweep.errors import AneSweepError
+from ane_sweep.errors import AneSweepError, ChunkError
 from ane_sweep.mil import chunker, package, same
 from ane_sweep.mil.element_types import DTYPE_NUMBERS, FEATURES
 from ane_sweep.mil.weights import blob_values
@@ -191,3 +191,18 @@ def test_a_byte_of_a_weight_is_found(chains, tmp_path, part):
     file.write_bytes(content)
     chunks[part] = package.read(path)
     assert "is not the program's" in (same.find_difference(package.read(source), chunks) or "")
+
+
+def test_chunks_that_are_not_the_program_are_refused(chains, tmp_path, monkeypatch):
+    write_chunk = chunker.writer.write
+
+    def lose_an_op(parts, target):
+        for _, piece in parts.values():
+            piece.ops.pop(next(place for place, op in enumerate(piece.ops) if op.type == "tanh"))
+        write_chunk(parts, target)
+
+    monkeypatch.setattr(chunker.writer, "write", lose_an_op)
+    with pytest.raises(
+        ChunkError, match=r"its chunks are not the program, a mistake of ours: chunk 1: .*; please report it"
+    ):
+        chunker.chunk(chains[0][0], tmp_path, chunker.ChunkRequest(2))

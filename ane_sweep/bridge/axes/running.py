@@ -64,10 +64,6 @@ def _no_shares(name: str, value: list[float]) -> str | None:
     return f"{name}={value}: expected shares of the program, above 0 and at most 1"
 
 
-def _sizes(asked: Asked) -> str | None:
-    return _SIZES if asked["copies_sizes"] and (asked["copies"] == 1 or asked["chunks"] != 1) else None
-
-
 _copies = partial(axis, shapes=("latency",), honoured="chunks")
 
 
@@ -103,7 +99,9 @@ class Copies:
         shapes=("latency",),
         honoured="chunks",
         unhonoured=_SIZES,
-        refuses=_sizes,
+        refuses=lambda asked: (
+            _SIZES if asked["copies_sizes"] and (asked["copies"] == 1 or asked["chunks"] != 1) else None
+        ),
     )
 
 

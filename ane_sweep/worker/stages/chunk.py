@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.bridge.stages import Stage
-from ane_sweep.errors import StageError
-from ane_sweep.mil import chunker, cut_words, cuts, graph, line, package, pipeline, same
+from ane_sweep.mil import chunker, cut_words, cuts, graph, line, package, pipeline
 from ane_sweep.placement import flexible, predict
 from ane_sweep.worker import params
 from ane_sweep.worker.stages import StageResult
@@ -42,7 +41,7 @@ class Params(params.Params, frozen=True):
 
 
 def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageResult:
-    """Cut the program. Raises errors.ChunkError if it cannot be cut as requested; StageError if the chunks compute something else.
+    """Cut the program. Raises errors.ChunkError if it cannot be cut as requested.
 
     facts    chunks, chunk_bytes, boundary_bytes, cut_points, largest_tensor_bytes: see mil/chunker.py
     realised  chunks, and `cut`, a sentence, if the cut is uneven or far from the request; for cuts that the user chose
@@ -65,21 +64,12 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
             varying=flexible.varying,
         )
         facts = chunker.chunk(source, out, request)
-        _prove(source, package.program_paths(out))
     if settings.pipeline == "coreml" and facts["chunks"] > 1:
         _merge(out)
     notes = {"cut": "; ".join(facts["notes"])} if facts.get("notes") else {}
     if settings.cuts:
         notes |= {name: facts[name] for name in ("chunk_bytes", "cut_behind")}
     return StageResult(_list_metrics(facts), realised={"chunks": facts["chunks"], **notes}, facts=facts)
-
-
-def _prove(source: Path, chunks: list[Path]) -> None:
-    whole, _ = pipeline.find_program(package.read(source, kinds=pipeline.KINDS))
-    if len(chunks) > 1 and (found := same.find_difference(whole, [package.read(path) for path in chunks])):
-        raise StageError(
-            f"{source}: its chunks compute something else than the whole ({found}); that is a mistake of ours"
-        )
 
 
 def _merge(out: Path) -> None:
