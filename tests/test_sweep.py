@@ -138,20 +138,6 @@ def test_cells_that_differ_only_in_units_share_one_timing(finished):
 
 @pytest.mark.slow
 @pytest.mark.ci
-def test_cells_that_differ_only_in_chunks_share_one_score(finished):
-    out, _, records = finished
-    assert run(out, "-m", *ONE, "chunks=1,2", "latency=off", "tracking.enabled=false") in RAN
-    for group in (records, read_records(runs(out)[-1])):
-        found: dict[str, set[str | None]] = {}
-        for record in group:
-            keys = {stage.key for stage in record.stages if stage.stage == "score"}
-            found.setdefault(record.cell["variant"], set()).update(keys)
-            assert record.realised["chunks"] == record.cell["chunks"]
-        assert all(len(keys) == 1 for keys in found.values())
-
-
-@pytest.mark.slow
-@pytest.mark.ci
 def test_fp16_stays_close_to_fp32_torch(finished):
     for record in finished[2]:
         assert record.value("psnr_db") > 60 and record.value("cosine") > 0.9999 and record.value("top1_agreement") > 0.9
@@ -268,6 +254,32 @@ def test_one_refused_cell_is_recorded_beside_the_others(finished):
     first, second = read_records(runs(out)[-1])
     assert first.status in (Status.OK, Status.DEGRADED)
     assert (second.status, second.reason) == (Status.REFUSED, "seq_len=4096 is beyond the 512 positions of tiny-gpt2")
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_cells_that_differ_only_in_chunks_share_one_score(finished):
+    out, _, records = finished
+    assert run(out, "-m", *ONE, "chunks=1,2", "latency=off", "tracking.enabled=false") in RAN
+    for group in (records, read_records(runs(out)[-1])):
+        found: dict[str, set[str | None]] = {}
+        for record in group:
+            keys = {stage.key for stage in record.stages if stage.stage == "score"}
+            found.setdefault(record.cell["variant"], set()).update(keys)
+            assert record.realised["chunks"] == record.cell["chunks"]
+            assert record.realised.get("scored") == ("uncut" if record.cell["chunks"] == 2 else None)
+        assert all(len(keys) == 1 for keys in found.values())
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_a_cell_whose_cut_failed_has_no_score(finished):
+    out, _, _ = finished
+    assert run(out, "-m", *ONE, "cuts=null,[op:nosuch]", "latency=off", "tracking.enabled=false") not in RAN
+    whole, cut = read_records(runs(out)[-1])
+    assert whole.value("psnr_db") > 60 and cut.status == Status.FAILED and "op:nosuch" in cut.reason
+    assert [stage.status for stage in cut.stages if stage.stage in ("chunk", "score")] == ["failed", "blocked"]
+    assert cut.value("psnr_db") is None and cut.realised["chunks"] is None
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ class Traits:
     asks        "module:function" in the planner: the facts of this host that they return are part of the keys, under
                 the functions' names
     streams     it holds weights by a budget, and not all of them
-    exact       it computes op by op, so that a program that is cut gives the same bits
+    exact       modes of numerics in which it rounds each value that a cut hands over, so that cuts change no bit
     per_gmac_s  estimated seconds of a billion multiply-adds (planner/durations.py)
     """
 
@@ -49,7 +49,7 @@ class Traits:
     warm: tuple[str, ...] = ()
     program: str = DEFAULT
     streams: bool = False
-    exact: bool = False
+    exact: tuple[str, ...] = ()
     per_gmac_s: float = 0.001
 
 

@@ -53,6 +53,7 @@ class Realised(TypedDict, total=False):
                     and hardware
     texts, inputs   source of the inputs; `inputs` describes synthetic ones; `texts_digest` is the digest of all texts
     cut, cut_behind, chunk_bytes    a sentence about an uneven cut; the ops and sizes of cuts that the user chose
+    scored          "uncut": scores are those of the program before it was cut, which computes the same bits
     rewrites        the rewrites of the converted program that were applied and refused
     grown_blocks    number of blocks that were copied rather than converted (worker/grow/)
     tools           distributions and versions that made a program which is no Core ML package
@@ -76,6 +77,7 @@ class Realised(TypedDict, total=False):
     inputs: str | None
     random_weights: str | None
     cut: str | None
+    scored: str | None
     rewrites: RewritesDone | None
     grown_blocks: Count | None
     tools: str | None

@@ -16,7 +16,7 @@ from ane_sweep.mil import chain, package
 from ane_sweep.mil.proto import Model_pb2
 from ane_sweep.store.cache import Store
 
-_AXES = ("model", "variant", "chunks", "precision", "compute_units", "seq_len", "target")  # of a package
+_AXES = ("model", "variant", "chunks", "cuts", "pieces", "precision", "compute_units", "seq_len", "target")
 _SWIFT = {"all": "all", "cpu_only": "cpuOnly", "cpu_and_gpu": "cpuAndGPU", "cpu_and_ne": "cpuAndNeuralEngine"}
 _TYPES = {65552: "float16", 65568: "float32", 65600: "float64", 131104: "int32", 131080: "int8"}  # FeatureTypes.proto
 

@@ -134,9 +134,11 @@ def _choose_cuts(line: OpLine, request: ChunkRequest, name: str) -> list[int]:
     count = int(request.count)
     if count < 1:
         raise ChunkError(f"chunks={count}: a program is cut into 1 or more chunks")
-    if count > most or (count > 1 and count <= wish.own):
-        points = len(line.positions)
-        least = max(1, wish.own + 1)
+    if 1 < count <= wish.own:
+        raise ChunkError(
+            f"chunks={count}, own_chunks={request.own}: those are among the chunks, so {wish.own + 1} chunks or more"
+        )
+    if count > most:
         sizes = (
             f"; at {line.unsized} places a value crosses whose size does not follow from the shapes of the inputs. A chunk must "
             "declare its sizes: convert the model with one shape"
@@ -144,8 +146,8 @@ def _choose_cuts(line: OpLine, request: ChunkRequest, name: str) -> list[int]:
         if most == 1:
             raise ChunkError(f"chunks={count}: {name} has no place to cut it, so it stays one program{sizes}")
         raise ChunkError(
-            f"chunks={count}: {name} has {points} cut points, so it makes at most {most} chunks; "
-            f"ask for chunks={least} to {most}{sizes}"
+            f"chunks={count}: {name} has {len(line.positions)} cut points, so it makes at most {most} chunks; "
+            f"ask for chunks={wish.own + 1} to {most}{sizes}"
         )
     return [] if count == 1 else cuts.choose(line, count, wish)
 

@@ -145,8 +145,8 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
             upstream["compiled"] = compiled
             several: Params = {"functions": [PREFILL, DECODE]} if cell.cache != "none" else {}
             chain.add("load", {**_on_coreml(chain), **several}, upstream)
-        is_same = RUNTIMES[runtime].exact and cell.pipeline == "manual"  # as stage `chunk` proves
-        _add_figures(chain, {}, upstream, {**upstream, "program": whole if is_same else program}, model, examples)
+        is_proven = cell.pipeline == "manual" and checks.numerics(cell)["numerics"] in RUNTIMES[runtime].exact
+        _add_figures(chain, {}, upstream, {**upstream, "program": whole if is_proven else program}, model, examples)
     else:
         params, upstream = {**built, "variant": _variant(cell)}, {"reference": reference, "checkpoint": fetched}
         _add_figures(chain, params, upstream, upstream, model, examples)

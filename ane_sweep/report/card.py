@@ -17,8 +17,8 @@ from ane_sweep.placement.judge import Verdict
 from ane_sweep.report.blocks import Grid, Para, markdown
 
 SCHEMA = 1
-AXES = ("model", "variant", "toolchain", "precision", "chunks", "compute_units", "seq_len", "target", "rewrite", "batch", "head",
-        "cache", "weights", "seed", "score", "score_rows", "runtime")  # fmt: skip
+AXES = ("model", "variant", "toolchain", "precision", "chunks", "cuts", "pieces", "compute_units", "seq_len", "target", "rewrite", "batch",
+        "head", "cache", "weights", "seed", "score", "score_rows", "runtime")  # fmt: skip
 HEADS = ["figure", "value", "unit", "kind"]
 NOTE = "Predicted and estimated, not measured; the band of the estimate is from latency_low_ms to latency_high_ms."
 HOST_NOTE = "By {runtime} on {host}{warning}."
@@ -69,6 +69,7 @@ def describe_cell(record: Record, command: Sequence[str], chips: Sequence[str] =
     idle = {name for name in AXES if (DECLARED[name].honoured or "precision") not in runs.honours}
     named = [axis for axis in AXES if kind.packages or axis not in idle]
     made = {as_typed(axis): str(flat[axis]) for axis in named if flat.get(axis) is not None}
+    made |= {"chunks": str(record.realised["chunks"])} if record.realised.get("chunks") and "chunks" in made else {}
     made |= {f"weights {name}": str(value) for name, value in asdict(record.weights).items() if value}
     made |= {name: str(record.realised[name]) for name in ("runtime", "numerics", "tools") if name in record.realised}
     made["host chip"] = str(record.host.get("chip") or record.host.get("cpu") or "not known")

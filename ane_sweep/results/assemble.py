@@ -69,7 +69,7 @@ def _fill(
     record: Record, plan: Plan, cell: Cell, outcomes: Mapping[str, Outcome], sharing: Mapping[str, int], files: Files
 ) -> None:
     """Add the outcomes of a cell's tasks, and its verdict, to its record."""
-    chain = [(plan.tasks[key], outcomes[key]) for key in plan.chains[cell.key]]
+    chain = _block_uncut([(plan.tasks[key], outcomes[key]) for key in plan.chains[cell.key]])
     timings = [(task, outcome) for task, outcome in chain if STAGES[task.stage].pooled]
     _measured_on(record, plan, [*timings, *chain])
     for task, outcome in chain:
@@ -79,7 +79,10 @@ def _fill(
         if outcome.done and not STAGES[task.stage].pooled:
             new = {metric.what for metric in took.metrics}  # the size of the compressed program, not of both
             record.metrics = [*(metric for metric in record.metrics if metric.what not in new), *took.metrics]
+            cut = record.realised["chunks"]
             record.realised |= took.realised
+            if STAGES[task.stage].runs_program and cut and cut != record.realised["chunks"]:
+                record.realised |= {"chunks": cut, "scored": "uncut"}
             record.placement += took.placement
             if STAGES[task.stage].artifact and outcome.folder is not None:
                 record.artifacts += files(outcome.folder)
@@ -88,9 +91,6 @@ def _fill(
     metrics, realised, record.timings = pooled([outcome.result for _, outcome in timings if outcome.done])
     record.metrics += metrics + _agreement(chain, record.host)
     record.realised |= realised
-    for task, outcome in chain:
-        if STAGES[task.stage].leaves == "same program" and "chunks" in outcome.result.realised:
-            record.realised["chunks"] = outcome.result.realised["chunks"]  # a score may have run the program uncut
     if timings:  # none with latency=off
         timing = timings[0][0].key
         record.realised |= {"latency_task": timing, "cells_sharing_timing": sharing[timing]}
@@ -101,6 +101,15 @@ def _fill(
         record.realised |= {"verdict": judged.verdict, "observed": judged.observed, "verdict_reasons": judged.reasons}
     record.realised |= _psnr_warning(cell, record)
     record.status, record.reason = _verdict(cell, record, chain, judged)
+
+
+def _block_uncut(chain: Chain) -> Chain:
+    """Return a cell's tasks with those blocked that ran the program uncut, if its cut failed: then nothing proves that both are one."""
+    stages = [(STAGES[task.stage], outcome) for task, outcome in chain]
+    if all(one.done for stage, one in stages if stage.leaves == "same program" and not stage.on_coreml):
+        return chain
+    blocked = Outcome(StageStatus.BLOCKED, "needs the cut, which did not end well")
+    return [(task, blocked if STAGES[task.stage].runs_program else outcome) for task, outcome in chain]
 
 
 def _stand_in(host: Mapping[str, str]) -> Realised:

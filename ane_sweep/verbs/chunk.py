@@ -43,7 +43,7 @@ def chunk(args: list[str]) -> int:
     parser.add("--own none|embeddings|head|both", own, default="none")
     parser.add("--pipeline", "one Core ML pipeline, model.mlpackage (default: a package a chunk)")
     parser.json(
-        "path, chunks (each with path, bytes), chunk_bytes, boundary_bytes, cut_behind (with --at), notes, seconds",
+        "path, chunks (each with path, bytes), chunk_bytes, boundary_bytes, cut_behind (with --at), notes, equal, seconds",
         "lines of text",
     )
     given = parser.read(args)
@@ -94,4 +94,4 @@ def _cut(bench: _workers.Bench, params: dict[str, object], target: Path) -> _wor
         f"  handed over {handed}",
         "  the same ops and weights as the whole's, each compared: it computes the same bits",
     ]
-    return lines, {"path": str(target), "chunks": chunks, **facts, "seconds": result.seconds}
+    return lines, {"path": str(target), "chunks": chunks, **facts, "equal": True, "seconds": result.seconds}

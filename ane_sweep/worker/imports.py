@@ -17,16 +17,10 @@ _IMPORTER = "coremltools"
 
 class _Refusal(MetaPathFinder):
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:
-        if name in UNUSED and _is_being_imported(_IMPORTER):
+        # the flag that importlib itself reads (`_bootstrap._find_and_load`); a Python that keeps it elsewhere imports everything
+        is_importing = getattr(getattr(sys.modules.get(_IMPORTER), "__spec__", None), "_initializing", False)
+        if name in UNUSED and is_importing:
             raise ModuleNotFoundError(f"{name} is not loaded for {_IMPORTER}: nothing here uses it", name=name)
-
-
-def _is_being_imported(name: str) -> bool:
-    """Return True while a module is being imported, by the flag that importlib itself reads (`_bootstrap._find_and_load`).
-
-    A Python that keeps the flag elsewhere imports everything, which is only slower.
-    """
-    return bool(getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False))
 
 
 def skip_unused() -> None:

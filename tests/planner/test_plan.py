@@ -120,7 +120,15 @@ def test_what_enters_each_key(axis, changes):
 
 
 @pytest.mark.parametrize(
-    "words", [["pipeline=coreml"], ["pipeline=bisect"], ["pipeline=manual,coreml"], ["pieces=1,2"]]
+    "words",
+    [
+        ["pipeline=coreml"],
+        ["pipeline=bisect"],
+        ["pipeline=manual,coreml"],
+        ["pieces=1,2"],
+        ["numerics=fp32"],
+        ["precision=fp32"],
+    ],
 )
 def test_what_was_not_proven_to_be_the_program_is_scored_as_it_is(words):
     made = planned("-m", "model=tiny-gpt2", "weights=random", "runtime=reference", "chunks=2", *words)

@@ -34,8 +34,6 @@ def change_left_out(names: set[str], value: str) -> None:
 def select_fp32(value: str) -> Callable[[Op], bool] | None:
     if value == "fp16_ops":
         return None
-    return (lambda op: op.op_type == "reduce_mean") if value == "fp32_mean" else _is_of_norm
-
-
-def _is_of_norm(op: Op) -> bool:
-    return op.op_type == "layer_norm" or any(name.endswith("Norm") for name in module_names(op))
+    if value == "fp32_mean":
+        return lambda op: op.op_type == "reduce_mean"
+    return lambda op: op.op_type == "layer_norm" or any(name.endswith("Norm") for name in module_names(op))

@@ -22,7 +22,7 @@ from ane_sweep.worker.runtimes._runtime import Arrays, Runtime
 
 RUNTIME = Traits(
     needs="program", measured="reference runtime on this CPU", hardware="CPU",
-    honours=("chunks", "precision", "target", "numerics", "effects"), auto=2, streams=True, exact=True, per_gmac_s=0.038,
+    honours=("chunks", "precision", "target", "numerics", "effects"), auto=2, streams=True, exact=("fp16", "ane"), per_gmac_s=0.038,
     warm=("torch", "ane_sweep.worker.runtimes.reference"),
 )  # fmt: skip
 

@@ -29,7 +29,8 @@ def register_ops() -> Iterator[None]:
     table = known.name_to_func_mapping
     ours = {assignments.KIND: assignments.convert_assignment, **_OPS}
     before = {name: table.get(name) for name in ours}
-    table.update({name: ours[name] for name, theirs in before.items() if theirs is None or _is_wrong(name, theirs)})
+    wrong = {name for name in _WRONG if str(getattr(before.get(name), "__module__", "")).startswith("coremltools.")}
+    table.update({name: ours[name] for name, theirs in before.items() if theirs is None or name in wrong})
     try:
         with assignments.replace_pass():
             yield
@@ -38,10 +39,6 @@ def register_ops() -> Iterator[None]:
             table.pop(name, None)
             if theirs is not None:
                 table[name] = theirs
-
-
-def _is_wrong(name: str, theirs: object) -> bool:
-    return name in _WRONG and str(getattr(theirs, "__module__", "")).startswith("coremltools.")
 
 
 def _convert_new_ones(context: TranscriptionContext, node: Node) -> None:
