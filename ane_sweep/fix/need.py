@@ -33,8 +33,7 @@ def find_need(package: Package, changed: Package, function: str, regions: Sequen
     observed = [region for region in regions if all(name in seen for name in region.inputs)]
     for region in observed:
         values = {name: seen[name] for name in region.inputs}
-        # floats that may be larger with other inputs: no whole numbers, no masks of 0 and 1
-        enlarged = [name for name, one in values.items() if one.dtype.kind == "f" and not np.isin(one, (0, 1)).all()]
+        enlarged = [name for name in values if _is_data(values[name])]
         for name in (None, *enlarged):
             given = values if name is None else values | {name: values[name] * values[name].dtype.type(HEADROOM)}
             before, after = _measure(changed, opset, region, given)
@@ -62,6 +61,11 @@ def _observe(package: Package, function: str, regions: Sequence[Region]) -> dict
             left -= value.nbytes
             kept[name] = value
     return kept
+
+
+def _is_data(value: np.ndarray) -> bool:
+    """Return True for floats that may be larger with other inputs, False for whole numbers and for masks of 0 and 1."""
+    return value.dtype.kind == "f" and not np.isin(value, (0, 1)).all()
 
 
 def _measure(package: Package, opset: str, region: Region, values: Mapping[str, np.ndarray]) -> tuple[float, float]:

@@ -79,9 +79,9 @@ def _fill(
         if outcome.done and not STAGES[task.stage].pooled:
             new = {metric.what for metric in took.metrics}  # the size of the compressed program, not of both
             record.metrics = [*(metric for metric in record.metrics if metric.what not in new), *took.metrics]
-            cut = record.realised["chunks"]
+            cut = record.realised.get("chunks")
             record.realised |= took.realised
-            if STAGES[task.stage].runs_program and cut and cut != record.realised["chunks"]:
+            if STAGES[task.stage].runs_program and cut and cut != record.realised.get("chunks"):
                 record.realised |= {"chunks": cut, "scored": "uncut"}
             record.placement += took.placement
             if STAGES[task.stage].artifact and outcome.folder is not None:

@@ -93,7 +93,7 @@ def test_one_conversion_serves_all_recipes_and_one_calibration_all_mixed_ones():
         "precision=fp16,p4,int4_block32,mixed3,mixed4,mixed_40db,w8a8",
     )  # fmt: skip
     found = counts(made)
-    wanted = {"reference": 1, "convert": 1, "calibrate": 2, "compress": 6, "chunk": 7, "score": 14}
+    wanted = {"reference": 1, "convert": 1, "calibrate": 2, "compress": 6, "chunk": 7, "score": 7}
     assert {stage: found[stage] for stage in wanted} == wanted
     keys = {task.stage: set(task.inputs) for task in made.tasks.values() if task.stage in ("calibrate", "compress")}
     assert keys["calibrate"] == {"program", "reference"}

@@ -46,10 +46,9 @@ class Differing:
         if not self.held[names[0]].is_floating_point():
             return True  # whole numbers are compared where the module is run
         first: Tensor = _lazy.materialise(self.held[names[0]])
-        return all(
-            self.held[name] is self.held[names[0]] or _are_same_bits(_lazy.materialise(self.held[name]), first)
-            for name in names
-        )
+        others = (_lazy.materialise(self.held[name]) for name in names if self.held[name] is not self.held[names[0]])
+        signs = first.signbit()  # 0 and -0 are equal
+        return all(torch.equal(other, first) and torch.equal(other.signbit(), signs) for other in others)
 
     def read_real(self, name: str) -> np.ndarray:
         """Return the numbers of a tensor of the whole module."""
@@ -79,10 +78,6 @@ def _refuse_one_name(names: Iterable[str]) -> None:
     for name in names:
         if (other := seen.setdefault(re.sub("[^a-zA-Z0-9_]", "_", name), name)) != name:
             raise Unlike(f"{other} and {name} have one name in a program")
-
-
-def _are_same_bits(one: Tensor, other: Tensor) -> bool:
-    return torch.equal(one, other) and torch.equal(torch.signbit(one), torch.signbit(other))  # 0 and -0 are equal
 
 
 def check_apart(observed: list[Origin], differing: Differing, longer: Repeat) -> None:
