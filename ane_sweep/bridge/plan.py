@@ -135,3 +135,8 @@ class Outcome:
     @property
     def done(self) -> bool:
         return self.status in DONE
+
+    def block(self, stage: str) -> "Outcome":
+        """Return the outcome of a task that needs this one of a stage, which is not done."""
+        verb = "was blocked" if self.status == StageStatus.BLOCKED else f"ended as {self.status}"
+        return Outcome(StageStatus.BLOCKED, f"needs {stage}, which {verb}")

@@ -1,7 +1,7 @@
 """Prove that a chain of chunks is the program that it was cut from: the same ops on the same values and weights.
 
-What computes op by op, as the reference runtime does, then gives the same bits for the chain as for the program. The
-proof reads what was written, and uses nothing of how it was cut.
+A runtime that computes op by op and rounds each value to its declared type then gives the same bits for both. The proof
+reads what was written, and uses nothing of how it was cut.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,9 @@ def find_difference(whole: Package, chunks: Sequence[Package]) -> str | None:
     """Return what a chain of chunks does otherwise than the whole, as a clause, or None if it computes the same bits."""
     specs, weights = [chunk.spec for chunk in chunks], dict[tuple[object, ...], bool]()
     for name in sorted(whole.spec.mlProgram.functions):
-        described = chain.function_description(whole.spec, name)
-        outputs, inputs = chain.find_outputs(specs, whole.path, name), chain.find_inputs(specs, name)
-        own = [{feature.name: feature for feature in listed} for listed in (described.input, described.output)]
-        if outputs != own[1] or not inputs.items() <= own[0].items():
+        inputs, own_inputs = (chain.find_inputs(listed, name) for listed in (specs, [whole.spec]))
+        outputs, own_outputs = (chain.find_outputs(listed, whole.path, name) for listed in (specs, [whole.spec]))
+        if outputs != own_outputs or not inputs.items() <= own_inputs.items():
             return "its inputs or outputs are described otherwise"
         pieces = [view_program(chunk, name) for chunk in chunks]
         if found := _Walk(view_program(whole, name), weights).follow(pieces):

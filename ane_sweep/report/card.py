@@ -69,7 +69,8 @@ def describe_cell(record: Record, command: Sequence[str], chips: Sequence[str] =
     idle = {name for name in AXES if (DECLARED[name].honoured or "precision") not in runs.honours}
     named = [axis for axis in AXES if kind.packages or axis not in idle]
     made = {as_typed(axis): str(flat[axis]) for axis in named if flat.get(axis) is not None}
-    made |= {"chunks": str(record.realised["chunks"])} if record.realised.get("chunks") and "chunks" in made else {}
+    if "chunks" in made and record.realised.get("chunks"):
+        made["chunks"] = str(record.realised["chunks"])
     made |= {f"weights {name}": str(value) for name, value in asdict(record.weights).items() if value}
     made |= {name: str(record.realised[name]) for name in ("runtime", "numerics", "tools") if name in record.realised}
     made["host chip"] = str(record.host.get("chip") or record.host.get("cpu") or "not known")

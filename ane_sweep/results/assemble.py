@@ -105,11 +105,11 @@ def _fill(
 
 def _block_uncut(chain: Chain) -> Chain:
     """Return a cell's tasks with those blocked that ran the program uncut, if its cut failed: then nothing proves that both are one."""
-    stages = [(STAGES[task.stage], outcome) for task, outcome in chain]
-    if all(one.done for stage, one in stages if stage.leaves == "same program" and not stage.on_coreml):
-        return chain
-    blocked = Outcome(StageStatus.BLOCKED, "needs the cut, which did not end well")
-    return [(task, blocked if STAGES[task.stage].runs_program else outcome) for task, outcome in chain]
+    for cut, ended in chain:
+        if STAGES[cut.stage].leaves == "same program" and not STAGES[cut.stage].on_coreml and not ended.done:
+            blocked = ended.block(cut.stage)
+            return [(task, blocked if STAGES[task.stage].runs_program and one.done else one) for task, one in chain]
+    return chain
 
 
 def _stand_in(host: Mapping[str, str]) -> Realised:

@@ -100,8 +100,7 @@ class TaskRunner:
         upstream = [(self.plan.tasks[key], self.outcomes[key]) for key in (*task.inputs.values(), *task.after)]
         for needed, outcome in upstream:
             if not outcome.done:
-                verb = "was blocked" if outcome.status == StageStatus.BLOCKED else f"ended as {outcome.status}"
-                return Outcome(StageStatus.BLOCKED, f"needs {needed.stage}, which {verb}")
+                return outcome.block(needed.stage)
         if task.more_of and (decided := decide_further_timing(self.outcomes[task.more_of])) is not None:
             return decided
         if (stored := self._reuse(task)) is not None:

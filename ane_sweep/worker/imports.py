@@ -18,8 +18,7 @@ _IMPORTER = "coremltools"
 class _Refusal(MetaPathFinder):
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:
         # the flag that importlib itself reads (`_bootstrap._find_and_load`); a Python that keeps it elsewhere imports everything
-        is_importing = getattr(getattr(sys.modules.get(_IMPORTER), "__spec__", None), "_initializing", False)
-        if name in UNUSED and is_importing:
+        if name in UNUSED and getattr(getattr(sys.modules.get(_IMPORTER), "__spec__", None), "_initializing", False):
             raise ModuleNotFoundError(f"{name} is not loaded for {_IMPORTER}: nothing here uses it", name=name)
 
 

@@ -45,10 +45,9 @@ class Differing:
             raise Unlike(f"it has no {missing[0]}")
         if not self.held[names[0]].is_floating_point():
             return True  # whole numbers are compared where the module is run
-        first: Tensor = _lazy.materialise(self.held[names[0]])
+        first: Tensor = _lazy.materialise(self.held[names[0]])  # signs are compared, too, as 0 and -0 are equal
         others = (_lazy.materialise(self.held[name]) for name in names if self.held[name] is not self.held[names[0]])
-        signs = first.signbit()  # 0 and -0 are equal
-        return all(torch.equal(other, first) and torch.equal(other.signbit(), signs) for other in others)
+        return all(torch.equal(other, first) and torch.equal(other.signbit(), first.signbit()) for other in others)
 
     def read_real(self, name: str) -> np.ndarray:
         """Return the numbers of a tensor of the whole module."""
