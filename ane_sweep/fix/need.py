@@ -4,7 +4,7 @@ A place is proven on values of any size; a rewrite that costs time is worth it o
 that fp16 loses.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -36,7 +36,10 @@ def find_need(package: Package, changed: Package, function: str, regions: Sequen
         enlarged = [name for name in values if _is_data(values[name])]
         for name in (None, *enlarged):
             given = values if name is None else values | {name: values[name] * values[name].dtype.type(HEADROOM)}
-            before, after = _measure(changed, opset, region, given)
+            exact = region.run(changed, opset, 0, given, "fp32")
+            before, after = (
+                min(map(proof.compare_db, exact, region.run(changed, opset, side, given, "ane"))) for side in (0, 1)
+            )
             if before < GOOD_DB and after > before + proof.LOST_DB:
                 return f"{before:.1f} -> {after:.1f} dB" + (f" on {HEADROOM:g} times the values seen" if name else "")
     if missed := len(regions) - len(observed):
@@ -66,10 +69,3 @@ def _observe(package: Package, function: str, regions: Sequence[Region]) -> dict
 def _is_data(value: np.ndarray) -> bool:
     """Return True for floats that may be larger with other inputs, False for whole numbers and for masks of 0 and 1."""
     return value.dtype.kind == "f" and not np.isin(value, (0, 1)).all()
-
-
-def _measure(package: Package, opset: str, region: Region, values: Mapping[str, np.ndarray]) -> tuple[float, float]:
-    """Return the worst PSNR of a region's outputs before and after, in the Neural Engine's arithmetic against fp32."""
-    exact = region.run(package, opset, 0, values, "fp32")
-    worst = [min(map(proof.compare_db, exact, region.run(package, opset, side, values, "ane"))) for side in (0, 1)]
-    return worst[0], worst[1]

@@ -127,21 +127,6 @@ def _is_blocked(op: AssetOp) -> bool:
     return kind.startswith(_INTEGERS) and bool(blocks) and len(codes) == len(scales)
 
 
-def _is_narrow_variance(op: AssetOp) -> bool:
-    """Return True for the deviation of a batch norm in fp16."""
-    return op.name in ("sqrt", "rsqrt") and "batch_norm" in op.function and split_type(op.gives[0])[1] == "f16"
-
-
-def _is_quantized_product(op: AssetOp) -> bool:
-    """Return True for a product of dequantized values that is quantized again."""
-    return op.name in ("mul", "broadcasting_mul") and "dequantize" in op.makers and "quantize" in op.users
-
-
-def _is_wide(op: AssetOp) -> bool:
-    """Return True for arithmetic in fp32."""
-    return op.name not in ("constant", "cast", "output") and any(split_type(one)[1] == "f32" for one in op.gives)
-
-
 @dataclass(frozen=True)
 class _Rule:
     """A known fault: the ops that it concerns, and a finding's texts; `what` takes the count of `noun`."""
@@ -163,17 +148,23 @@ _RULES = (
         "apple/coreai-models#279", "tables (precision=p8, p4_g16): 0.9975 there; or a scale a channel",
     ),
     _Rule(
-        "fp16_batch_norm", _is_narrow_variance, "batch norm", "{} with the variance in fp16",
+        "fp16_batch_norm",
+        lambda op: op.name in ("sqrt", "rsqrt") and "batch_norm" in op.function and split_type(op.gives[0])[1] == "f16",
+        "batch norm", "{} with the variance in fp16",
         "a variance above 65,504 is infinite there and the output zero; errors up to 4.9 in its own tests",
         "apple/coreai-torch#54", "convert it again with coreai-torch 0.4.2 or newer",
     ),
     _Rule(
-        "quantized_products", _is_quantized_product, "product", "{} between dequantize and quantize",
+        "quantized_products",
+        lambda op: op.name in ("mul", "broadcasting_mul") and "dequantize" in op.makers and "quantize" in op.users,
+        "product", "{} between dequantize and quantize",
         "the Neural Engine returned 2, 4 and 8 for 1, by the scale of the output", "apple/coreai-torch#112",
         "a clamp of the product to the range of its codes before it is quantized",
     ),
     _Rule(
-        "fp32_ops", _is_wide, "op", "{} in fp32", "on the Neural Engine, which computes in fp16, each ends a part of the program",
+        "fp32_ops",
+        lambda op: op.name not in ("constant", "cast", "output") and any(split_type(one)[1] == "f32" for one in op.gives),
+        "op", "{} in fp32", "on the Neural Engine, which computes in fp16, each ends a part of the program",
         "john-rocky/coreai-model-zoo#36 (M4, macOS 27.0)", "precision=fp16; else find fp32 in the code, or in widened weights", "note",
     ),
 )  # fmt: skip

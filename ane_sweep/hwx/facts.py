@@ -65,17 +65,10 @@ def generation(subtype: int) -> Generation:
     return Generation(subtype, f"subtype {subtype}", "?", None, "", 0, False, "not in any table")
 
 
-def fields(layout: str) -> dict[str, Field]:
-    return _read_fields("registers", "address", layout)
-
-
-def header_fields(layout: str) -> dict[str, Field]:
-    """Return the fields of a task's header; `address` is the number of the word."""
-    return _read_fields("headers", "word", layout)
-
-
 @cache
-def _read_fields(table: str, place: str, layout: str) -> dict[str, Field]:
+def fields(layout: str, table: str = "registers") -> dict[str, Field]:
+    """Return the fields of a task's registers, or of its `headers`, whose `address` is the number of the word."""
+    place = "word" if table == "headers" else "address"
     return {
         row["field"]: Field(int(row[place], 0), int(row["low"]), int(row["high"]), row.get("register", ""))
         for row in read_rows(table)
@@ -90,12 +83,6 @@ def blocks(layout: str) -> tuple[RegisterBlock, ...]:
         for row in read_rows("blocks")
         if layout in row["layout"].split()
     )
-
-
-@cache
-def register_names(layout: str) -> dict[int, str]:
-    """Return {address: register} from the tables; of the sixteen coefficient registers only the first has a name."""
-    return {field.address: field.register for field in fields(layout).values()}
 
 
 def find_block(layout: str, address: int) -> RegisterBlock | None:

@@ -8,7 +8,6 @@ loads may concern another one. Lines of our own process, its stderr included, co
 
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -128,11 +127,3 @@ class Findings:
         order = {says: place for place, says in enumerate(SAYS)}
         ranked = sorted(self._found.values(), key=lambda f: (not f.ours, order.get(f.says, 99)))
         return [asdict(finding) for finding in ranked]
-
-
-def stderr_findings(texts: Iterable[str]) -> list[dict[str, object]]:
-    """Return the known lines in the texts that a process printed."""
-    findings = Findings(pid=-1)
-    for text in texts:
-        findings.add_stderr(text)
-    return findings.rank()

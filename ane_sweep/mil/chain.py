@@ -74,7 +74,10 @@ def take_pieces(paths: list[Path], first: int, last: int, out: Path) -> list[Pat
             f"pieces={first}-{last}: the program came to {len(paths)} chunks; give pieces from 1 to {len(paths)}"
         )
     specs = [package.read(path).spec for path in paths]
-    names = ",".join(_select_outputs(specs, first, last, paths[0].parent))
+    wanted = set(find_outputs(specs, paths[0].parent))
+    wanted |= {feature.name for spec in specs[last:] for feature in spec.description.input}  # what later pieces read
+    own = dict.fromkeys(feature.name for spec in specs[first - 1 : last] for feature in spec.description.output)
+    names = ",".join(name for name in own if name in wanted)
     written = []
     for index in range(first - 1, last):
         target = out / (package.chunk_name(index + 1 - first) if last > first else "model.mlpackage")
@@ -87,11 +90,3 @@ def take_pieces(paths: list[Path], first: int, last: int, out: Path) -> list[Pat
         package.write(target, spec)
         written.append(target)
     return written
-
-
-def _select_outputs(specs: list[Model_pb2.Model], first: int, last: int, where: Path) -> list[str]:
-    """Return the outputs of the pieces that are outputs of the whole program or that a later piece reads."""
-    wanted = set(find_outputs(specs, where))
-    wanted |= {feature.name for spec in specs[last:] for feature in spec.description.input}
-    own = [feature.name for spec in specs[first - 1 : last] for feature in spec.description.output]
-    return [name for name in dict.fromkeys(own) if name in wanted]

@@ -16,17 +16,15 @@ from pathlib import Path
 _PARENT = "ane_sweep.mil._coreml_proto"
 
 
-def _proto_folder() -> Path:
-    spec = importlib.util.find_spec("coremltools")  # a top-level name: found without being imported
-    if spec is None or not spec.submodule_search_locations:
-        raise ImportError("ane-sweep reads Core ML models with coremltools' protobuf classes: pip install coremltools")
-    return Path(next(iter(spec.submodule_search_locations))) / "proto"
-
-
 def _load(name: str) -> types.ModuleType:
     if _PARENT not in sys.modules:
+        spec = importlib.util.find_spec("coremltools")  # a top-level name: found without being imported
+        if spec is None or not spec.submodule_search_locations:
+            raise ImportError(
+                "ane-sweep reads Core ML models with coremltools' protobuf classes: pip install coremltools"
+            )
         parent = types.ModuleType(_PARENT)
-        parent.__path__ = [str(_proto_folder())]
+        parent.__path__ = [str(Path(next(iter(spec.submodule_search_locations))) / "proto")]
         sys.modules[_PARENT] = parent
     return importlib.import_module(f"{_PARENT}.{name}")
 

@@ -62,9 +62,9 @@ def _empty_spec(source: Model_pb2.Model) -> Model_pb2.Model:
     return spec
 
 
-def _add_function(spec: Model_pb2.Model, name: str, program: Program, piece: Chunk) -> MIL_pb2.Block:
+def _add_function(spec: Model_pb2.Model, called: str, program: Program, piece: Chunk) -> MIL_pb2.Block:
     """Add the piece as a function of the program and return its block."""
-    function = spec.mlProgram.functions[name]
+    function = spec.mlProgram.functions[called]
     function.opset = program.opset
     for key, value in program.function.attributes.items():
         function.attributes[key].CopyFrom(value)
@@ -72,12 +72,20 @@ def _add_function(spec: Model_pb2.Model, name: str, program: Program, piece: Chu
     for key, value in program.block.attributes.items():
         block.attributes[key].CopyFrom(value)
     names = set(program.types)
-    for input_name in piece.inputs:
-        _add_input(program, function, block, input_name, names)
+    for name in piece.inputs:
+        feature = function.inputs.add(name=_feature_name(program, name))
+        feature.type.CopyFrom(program.types[name])
+        if dtype := _cast_to(program, name):
+            own = DTYPE_NAMES[feature.type.tensorType.dataType]
+            feature.type.tensorType.dataType = DTYPE_NUMBERS[dtype]
+            _add_cast(block, feature.name, name, program.types[name], own, names)
     for op in piece.ops:
         block.operations.add().CopyFrom(op.proto)
-    for output_name in piece.outputs:
-        block.outputs.append(_add_output(program, block, output_name, names))
+    for name in piece.outputs:
+        made = _feature_name(program, name)
+        if dtype := _cast_to(program, name):
+            _add_cast(block, name, made, program.types[name], dtype, names)
+        block.outputs.append(made)
     return block
 
 
@@ -137,23 +145,6 @@ def _feature_name(program: Program, name: str) -> str:
     feature = f"{name}_as_{dtype}"
     while feature in program.types:
         feature += "_"
-    return feature
-
-
-def _add_input(program: Program, function: MIL_pb2.Function, block: MIL_pb2.Block, name: str, names: set[str]) -> None:
-    feature = function.inputs.add()
-    feature.name = _feature_name(program, name)
-    feature.type.CopyFrom(program.types[name])
-    if dtype := _cast_to(program, name):
-        own = DTYPE_NAMES[feature.type.tensorType.dataType]
-        feature.type.tensorType.dataType = DTYPE_NUMBERS[dtype]
-        _add_cast(block, feature.name, name, program.types[name], own, names)
-
-
-def _add_output(program: Program, block: MIL_pb2.Block, name: str, names: set[str]) -> str:
-    feature = _feature_name(program, name)
-    if dtype := _cast_to(program, name):
-        _add_cast(block, name, feature, program.types[name], dtype, names)
     return feature
 
 

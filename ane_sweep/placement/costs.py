@@ -60,7 +60,9 @@ def regime(site: Site) -> str:
     if kind == "conv":
         if max(site.value("dilations", (1,)) or (1,)) > 1:
             return "dilated"
-        density = flop(site) / max(_moved(site) + kernel_bytes(site), 1)
+        # weights counted as fp16, even if compressed, as Core ML's estimator counts them
+        kernel_bytes = sum(tensor.bytes for tensor in site.inputs.get("weight", []) if tensor.const)
+        density = flop(site) / max(_moved(site) + kernel_bytes, 1)
         return "thin" if density < THIN else "middle" if density < DENSE else "dense"
     if kind == "linear":
         size = site.inputs["weight"][0].elements * 2
@@ -76,12 +78,6 @@ def regime(site: Site) -> str:
 def flop(site: Site) -> float:
     """Return the multiplications and additions of an op that multiplies matrices, or 0 for other ops."""
     return _FLOP[site.type](site) if site.type in _FLOP else 0.0
-
-
-def kernel_bytes(site: Site) -> int:
-    """Return the bytes of an op's weights counted as fp16, even if compressed, as Core ML's estimator counts them."""
-    names = ("weight", "weight_ih", "weight_hh", "y")
-    return sum(t.bytes for name in names for t in site.inputs.get(name, []) if t.const)
 
 
 def _made(site: Site) -> int:

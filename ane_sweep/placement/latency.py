@@ -88,7 +88,8 @@ def missing(chunks: Sequence[Work], chip: Chip) -> str | None:
         return f"{name}: part of it is predicted for the GPU, and {_figures('gpu', terms)}"
     if on_ane and terms["ane"]["tflops"] is None:
         return f"{name}: nobody has published what a program takes on its Neural Engine; `ane-sweep calibrate run` on one would tell"
-    share = cpu_share(chunks)
+    cpu, other = sum(work.cpu_ms for work in chunks), sum(work.ane_ms for work in chunks)
+    share = cpu / (cpu + other) if cpu else 0.0  # of the ops' planner cost, without launch and switch costs
     if share > (LEFT_OUT if on_ane or on_gpu else 0.0) and chip.chip != PLANNED_CPU and not _prices_cpu(terms):
         return f"{name}: {share:.0%} of its time would be on the CPU, and {_figures('cpu', terms)}"
     return None
@@ -103,12 +104,6 @@ def _prices_cpu(terms: Terms) -> bool:
 def _figures(unit: str, terms: Terms) -> str:
     known = sorted({*fitted()[unit]["tflops"], *([PLANNED_CPU] if unit == "cpu" else [])})
     return f"of {unit.upper()}s only {', '.join(known)} have figures here; `ane-sweep calibrate run` on that chip would give its own"
-
-
-def cpu_share(chunks: Sequence[Work]) -> float:
-    """Return the CPU's share of the ops' planner cost in the program, without launch and switch costs."""
-    cpu, other = sum(work.cpu_ms for work in chunks), sum(work.ane_ms for work in chunks)
-    return cpu / (cpu + other) if cpu else 0.0
 
 
 def estimate(chunks: Sequence[Work], chip: Chip, is_flexible: bool = False, terms: Terms | None = None) -> Estimate:

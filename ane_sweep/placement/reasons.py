@@ -20,15 +20,6 @@ class _Stretch:
     is_first: bool
     rows: list[OpRow]
 
-    @property
-    def saved_ms(self) -> float:
-        return sum(row.cpu_ms - (row.ane_ms or 0.0) for row in self.rows)
-
-    @property
-    def cost_ms(self) -> float:
-        """Return the cost in ms of switching to the Neural Engine and back."""
-        return path.LAUNCH_MS + path.SWITCH_MS + (0.0 if self.is_first else path.SWITCH_MS)
-
 
 def explain_stays(rows: Sequence[OpRow]) -> None:
     """Set the reason of ops that stay on the CPU although the Neural Engine supports them. `rows`: those of one function."""
@@ -83,8 +74,10 @@ def _stretches(rows: Sequence[OpRow]) -> list[_Stretch]:
 
 
 def _reason(stretches: Sequence[_Stretch]) -> str:
-    count, saved = sum(len(one.rows) for one in stretches), sum(one.saved_ms for one in stretches)
-    ops = "this op" if count == 1 else f"these {count} ops"
+    rows = [row for one in stretches for row in one.rows]
+    saved = sum(row.cpu_ms - (row.ane_ms or 0.0) for row in rows)
+    cost = sum(path.LAUNCH_MS + path.SWITCH_MS * (1 if one.is_first else 2) for one in stretches)  # there and back
+    ops = "this op" if len(rows) == 1 else f"these {len(rows)} ops"
     where = f" in {len(stretches)} places" if len(stretches) > 1 else ""
     gain = f"would save {saved:.3f} ms on {ops}{where}" if saved >= _LEAST_MS else f"saves nothing on {ops}{where}"
-    return f"{STAYS} {gain}; going there costs {sum(one.cost_ms for one in stretches):.3f} ms"
+    return f"{STAYS} {gain}; going there costs {cost:.3f} ms"

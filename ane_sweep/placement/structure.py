@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ane_sweep.placement.rows import OpRow
-from ane_sweep.placement.sites import Tensor
 
 _STORED = 16  # elements of a constant from which on it is a weight, and no setting of the op
 
@@ -42,13 +41,12 @@ def describe_ops(rows: Sequence[OpRow]) -> list[OpOutline]:
                 site.name, site.type, row.preferred, site.function, row.chunk, row.reason, row.confidence,
                 module=site.module, reads=[maker.get(id(tensor), -1) for tensor in site.data],
                 outputs=[repr(tensor) for tensor in site.outputs],
-                weights=[_weight_text(tensor) for tensor in site.constants if tensor.elements >= _STORED],
+                weights=[
+                    f"{tensor!r} {tensor.packing or ''}".strip().removeprefix("const ")
+                    for tensor in site.constants
+                    if tensor.elements >= _STORED
+                ],
             )
         )  # fmt: skip
         maker |= {id(tensor): place for tensor in site.outputs}
     return found
-
-
-def _weight_text(tensor: Tensor) -> str:
-    text = f"{tensor!r} {tensor.packing}" if tensor.packing else repr(tensor)
-    return text.removeprefix("const ")

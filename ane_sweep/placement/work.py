@@ -125,7 +125,8 @@ def count(load: Load, site: Site, cache: float, seen: set[int]) -> None:
             size = tensor.bytes if tensor.stored_bytes is None else tensor.stored_bytes
             load.weights += size
             load.notched += size if in_notch(tensor) else 0
-            load.palettes += size if _is_palette4(tensor, size) else 0
+            if "lut" in (tensor.packing or "") and tensor.elements / 2 <= size <= tensor.elements / 2 * 1.1 + 64:
+                load.palettes += size  # of 4 bits: a quarter of its fp16 size, plus the palette
     if site.type in VIEWS:
         return
     load.ops += 1
@@ -177,11 +178,6 @@ def in_notch(weight: Tensor) -> bool:
         return False
     payload = -(-(weight.shape[0] or 1) // _CORES) * math.prod(size or 1 for size in weight.shape[1:]) * 2
     return payload > _LEAST and abs(payload - round(payload / _MIB) * _MIB) <= _NOTCH_BYTES
-
-
-def _is_palette4(weight: Tensor, size: int) -> bool:
-    """Return True if a weight is stored as a 4-bit palette: a quarter of its fp16 size, plus the palette."""
-    return "lut" in (weight.packing or "") and weight.elements / 2 <= size <= weight.elements / 2 * 1.1 + 64
 
 
 def _io(work: Work, sites: Sequence[Site], units: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ Such values pass through ops that give the same bits in any order of memory. Eve
 contiguous values, so that a chunk that begins anywhere computes the same bits.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from torch import Tensor
@@ -27,8 +27,12 @@ def fit_order(step: Step, op: Op, loose: Collection[str]) -> Step:
     if _leaves_order(step, loose):
         is_kept = all(name in loose for name in op.outputs)
         return step if is_kept else align_result(step)
-    given = tuple(name in loose for name in step.arguments)
-    return replace(step, run=_align_arguments(step.run, given)) if any(given) else step
+    given = [name in loose for name in step.arguments]
+    if not any(given):
+        return step
+    return replace(
+        step, run=lambda *values: step.run(*[_align(x) if is_loose else x for x, is_loose in zip(values, given)])
+    )
 
 
 def align_result(step: Step) -> Step:
@@ -44,7 +48,3 @@ def _leaves_order(step: Step, loose: Collection[str]) -> bool:
 
 def _align(value: object) -> object:
     return align(value) if isinstance(value, Tensor) else value
-
-
-def _align_arguments(run: Callable[..., object], given: tuple[bool, ...]) -> Callable[..., object]:
-    return lambda *values: run(*[_align(value) if loose else value for value, loose in zip(values, given)])

@@ -6,7 +6,6 @@ the CPU, seeded again at each run of the op); without a seed every run differs.
 """
 
 import math
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -133,19 +132,16 @@ def pad(site: Site) -> Step:
     value = site.static("constant_val", 0.0) if mode == "constant" else 0.0
 
     def run(x: Tensor) -> Tensor:
-        check_shape(_padded_shape(x.shape, pairs), x.dtype, where)
+        kept = x.ndim - len(pairs)
+        padded = [size + sum(pair) for size, pair in zip(x.shape[kept:], pairs)]
+        check_shape([*x.shape[:kept], *padded], x.dtype, where)
         if mode == "constant":
             return F.pad(x, order, value=value)
-        for offset, (before, after) in enumerate(pairs, x.ndim - len(pairs)):
+        for offset, (before, after) in enumerate(pairs, kept):
             x = x.index_select(offset, _mirrored_places(x.shape[offset], before, after, mode))
         return x
 
     return Step(run, [site.name("x")])
-
-
-def _padded_shape(shape: Sequence[int], pairs: list[list[int]]) -> list[int]:
-    kept = len(shape) - len(pairs)
-    return [*shape[:kept], *(size + sum(pair) for size, pair in zip(shape[kept:], pairs))]
 
 
 def _mirrored_places(length: int, before: int, after: int, mode: str) -> Tensor:

@@ -157,10 +157,10 @@ def _host_times(cells: views.Cells) -> Section | None:
     asked = [n for n, record in timed if _ran_on_cpu(record) or not answers_by_timing(record)]
     if not asked:
         return None
-    rows = [
-        [name, str(record.realised.get("runtime")), table.measured_text(record), _processes(record)]
-        for name, record in ((cells.names[n], cells.records[n]) for n in asked)
-    ]
+    rows = []
+    for name, record in ((cells.names[n], cells.records[n]) for n in asked):
+        medians = ", ".join(figure_text(timing.median_ms) for timing in record.timings) or "-"
+        rows.append([name, str(record.realised.get("runtime")), table.measured_text(record), medians])
     kept = _keep_timings(cells, asked)
     found = inside.section(views.Cells([replace(record, placement=[]) for record in kept.records]))
     grid = Grid(["cell", "runtime", "ms, median ± IQR", "median ms of each process"], rows, [False, False, True, False])
@@ -169,10 +169,6 @@ def _host_times(cells: views.Cells) -> Section | None:
 
 def _ran_on_cpu(record: Record) -> bool:
     return traits(str(record.realised.get("runtime"))).hardware == "CPU"
-
-
-def _processes(record: Record) -> str:
-    return ", ".join(figure_text(timing.median_ms) for timing in record.timings) or "-"
 
 
 def _keep_timings(cells: views.Cells, chosen: Sequence[int]) -> views.Cells:

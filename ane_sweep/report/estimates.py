@@ -32,7 +32,9 @@ def section(cells: Cells) -> Section | None:
     heads = ["cell", *(f"{chip} ms (estimated: low to high)" for chip in names)]
     grid = Grid(heads, rows, [False] + [True] * len(names), fold=fold)
     points = [*table.list_not_estimated(records), *(f"all units: {reason}" for reason in _choices(records))]
-    basis = Points([_basis(records, name) for name in names], fold=BASIS, links=[_sources(name) for name in names])
+    known = chips.published()
+    links = [sources.list_sources(known[name]) if name in known else {} for name in names]
+    basis = Points([_basis(records, name) for name in names], fold=BASIS, links=links)
     return Section(
         "Estimated latency", [grid, *([Points(points)] if points else []), *map(Para, explain_trust()), basis]
     )
@@ -59,11 +61,6 @@ def _basis(records: Sequence[Record], chip: str) -> str:
     found = Counter(source.partition("); ")[0] + ")" * ("); " in source) for source in every)
     line = found.most_common(1)[0][0] if found else chip
     return line + (f" (this of most cells; {len(found) - 1} more in records.jsonl)" if len(found) > 1 else "")
-
-
-def _sources(chip: str) -> dict[str, str]:
-    known = chips.published().get(chip)
-    return sources.list_sources(known) if known else {}
 
 
 def _choices(records: Sequence[Record]) -> list[str]:

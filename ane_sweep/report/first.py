@@ -166,18 +166,16 @@ def limits(cells: views.Cells) -> Widget:
     found = [(axis, list(dict.fromkeys(cells.value(n, axis) for n in every))) for axis in [*cells.axes, "status"]]
     axes = [(axis, values) for axis, values in found if 1 < len(values) <= 30]
     chips = list(dict.fromkeys(chip for record in cells.records for chip in ranking.compute_ane_shares(record)))
-    offered, speed = ranking.list_limit_metrics(cells.records), _name_headline(cells.records)
+    offered, names = (
+        ranking.list_limit_metrics(cells.records),
+        set(map(views.name_speed, filter(headline, cells.records))),
+    )
+    speed = names.pop() if len(names) == 1 else metrics.METRICS[HEADLINE].column
     texts = [
         (spec.name, *((speed, "") if spec.name == HEADLINE else (spec.short, spec.shown_unit)), spec.better)
         for spec in offered
     ]
     return Widget("limits", [(axes, texts, chips)])
-
-
-def _name_headline(records: list[Record]) -> str:
-    """Return the name of the headline latencies of all cells: `M4 ms (estimated)`, or `latency ms` for several kinds."""
-    names = {views.name_speed(record) for record in records if headline(record)}
-    return names.pop() if len(names) == 1 else metrics.METRICS[HEADLINE].column
 
 
 def _pictures(cells: views.Cells, works: list[list[int]]) -> Plots:
@@ -208,19 +206,17 @@ def _reading(records: list[Record]) -> Widget:
     untested, works = ranking.describe_untested(records), ranking.group_by_work(records)
     score = any(len(ranking.choose_goals(records, work)) > len(RANKED) for work in works)
     beaten = f"in speed, size{', PSNR and score' if score else ' and PSNR'} together"
-    kinds = dict.fromkeys(_explain_bars(records[n]) for work in works for n in work)
-    texts = [*filter(None, kinds), "larger circle: larger package", f"dark ring: no sound cell beats it {beaten}"]
-    texts += ["dashed: in doubt"] if not all(ranking.is_sound(records[n]) for work in works for n in work) else []
+    shown = [records[n] for work in works for n in work]
+    kinds = dict.fromkeys(map(_is_estimated, filter(headline, shown)))
+    bars = [
+        "bars: the estimate's band" if is_estimated else "bars: middle half of the samples" for is_estimated in kinds
+    ]
+    texts = [*bars, "larger circle: larger package", f"dark ring: no sound cell beats it {beaten}"]
+    texts += ["dashed: in doubt"] if not all(map(ranking.is_sound, shown)) else []
     rows = "Click a row for its plot. " if len(works) > 1 else ""
     return Widget(
         "reading", [(f"{rows}In the plot, {'; '.join(texts)}.{f' Latencies: {untested}.' if untested else ''}",)]
     )
-
-
-def _explain_bars(record: Record) -> str:
-    if headline(record) is None:
-        return ""
-    return "bars: the estimate's band" if _is_estimated(record) else "bars: middle half of the samples"
 
 
 def facts(cells: views.Cells) -> dict[str, object]:

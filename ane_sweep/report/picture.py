@@ -106,7 +106,8 @@ def _names(axes: "Axes", spots: Sequence[Spot], placed: Sequence[tuple[float, fl
             start = x - wide * ("start", "middle", "end").index(anchor) / 2
             box = (start, y - _HEIGHT / 2, start + wide, y + _HEIGHT / 2)
             within = box[0] >= left and box[1] >= 0 and box[2] <= width and box[3] <= bottom
-            if within and not any(_overlap(box, other) for other in taken):
+            overlaps = (box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken)
+            if within and not any(overlaps):
                 taken.append(box)
                 place = {"cell": spots[n].cell, "x": f"{x:.1f}", "y": f"{y + 3.8:.1f}", "anchor": anchor}
                 line = {"x": f"{placed[n][0]:.1f}", "y1": f"{placed[n][1]:.1f}", "y2": f"{y:.1f}"} if far else None
@@ -125,7 +126,3 @@ def _sides(box: tuple[float, ...], place: tuple[float, ...]) -> list[tuple[float
         for y in (top - away, bottom + away):
             found += [(x, y, "middle", step > 0), (x - gap, y, "start", step > 0), (x + gap, y, "end", step > 0)]
     return found
-
-
-def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

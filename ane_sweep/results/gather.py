@@ -40,11 +40,11 @@ def judged(cell: Cell, chain: Chain, beside: Mapping[str, Outcome]) -> verdict.V
 def printed(chain: Chain) -> list[dict[str, object]]:
     """Return the known lines that Core ML printed in the processes that ran the program."""
     paths = (outcome.stderr for task, outcome in chain if STAGES[task.stage].runs_program)
-    texts = []
+    found = syslog.Findings(pid=-1)
     for path in filter(None, paths):
         with suppress(OSError), path.open("rb") as file:
-            texts.append(file.read(STDERR_BYTES).decode("utf-8", "replace"))
-    return syslog.stderr_findings(texts)
+            found.add_stderr(file.read(STDERR_BYTES).decode("utf-8", "replace"))
+    return found.rank()
 
 
 def _samples(chain: Chain, beside: Mapping[str, Outcome]) -> dict[str, list[float]]:

@@ -3,17 +3,21 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ane_sweep.errors import ConfigError
-from ane_sweep.fix.fixed import fix_function
-from ane_sweep.fix.functions import OPSET, describe_function, opset_number, set_functions
+from ane_sweep.fix import values
+from ane_sweep.fix.functions import OPSET, describe_function, drop_dead, opset_number, set_functions
 from ane_sweep.fix.graph import Graph
 from ane_sweep.fix.interface import Change, InterfaceRewrite, Run
 from ane_sweep.mil import chain
 from ane_sweep.mil import graph as mil
+from ane_sweep.mil.element_types import NUMPY, string_value, tensor_type
 from ane_sweep.mil.package import Package
-from ane_sweep.mil.proto import Model_pb2
+from ane_sweep.mil.proto import MIL_pb2, Model_pb2
 from ane_sweep.placement import defaults, programs
 from ane_sweep.placement.programs import Flexible
+from ane_sweep.placement.sites import Tensor
 
 REWRITE = InterfaceRewrite(
     order=10,
@@ -64,7 +68,7 @@ def change(package: Package, sizes: str) -> Change:
     made = {_make_name(shapes, axes): shapes for shapes in buckets}
     default = {one.name: one.default for one in ranges}
     functions = {
-        key: (fix_function(package, name, shapes), _describe(package, name, shapes)) for key, shapes in made.items()
+        key: (_fix_function(package, name, shapes), _describe(package, name, shapes)) for key, shapes in made.items()
     }
     set_functions(spec, functions, next((key for key in made if made[key] == default), next(iter(made))))
     note = f"functions {', '.join(made)}; figures of {spec.description.defaultFunctionName}"
@@ -161,3 +165,63 @@ def _fix_feature(feature: Model_pb2.FeatureDescription, shape: tuple[int, ...]) 
     array.ClearField("shapeRange")
     del array.shape[:]
     array.shape.extend(shape)
+
+
+def _fix_function(package: Package, name: str, shapes: Mapping[str, tuple[int, ...]]) -> MIL_pb2.Function:
+    """Return a copy of a function for inputs of these shapes: sizes known, whole numbers that follow from sizes as constants.
+
+    Weights are referred to, never read. Raises ValueError if a size does not follow from the shapes.
+    """
+    tensors = programs.values_at(package, name, dict(shapes))
+    made = MIL_pb2.Function()
+    made.CopyFrom(package.spec.mlProgram.functions[name])
+    block = made.block_specializations[made.opset]
+    for value in made.inputs:
+        _fix_type(value, tensors[value.name])
+    for proto in block.operations:
+        for value in proto.outputs:
+            _fix_type(value, tensors[value.name])
+        for inner in proto.blocks:
+            _refuse_unknown(inner)
+        _fold(proto, tensors, package)
+    drop_dead(block)
+    return made
+
+
+def _fix_type(value: MIL_pb2.NamedValueType, tensor: Tensor) -> None:
+    kind = tensor_type(value.type)
+    if kind is None or kind.is_static:
+        return
+    if not tensor.is_static:
+        raise ValueError(f"the sizes of `{value.name}` do not follow from the inputs' sizes")
+    value.type.CopyFrom(values.make_type(kind.dtype, tensor.shape))
+
+
+def _refuse_unknown(block: MIL_pb2.Block) -> None:
+    made = [value for proto in block.operations for value in proto.outputs]
+    for value in (*block.inputs, *made):
+        kind = tensor_type(value.type)
+        if kind is not None and not kind.is_static:
+            raise ValueError(f"`{value.name}` inside control flow has sizes that are not known")
+    for proto in block.operations:
+        for inner in proto.blocks:
+            _refuse_unknown(inner)
+
+
+def _fold(proto: MIL_pb2.Operation, tensors: Mapping[str, Tensor], package: Package) -> None:
+    """Turn an op into a const if its result is whole numbers or booleans that follow from sizes."""
+    if proto.type == "const" or proto.blocks or len(proto.outputs) != 1:
+        return
+    (value,) = proto.outputs
+    kind, tensor = tensor_type(value.type), tensors[value.name]
+    if kind is None or kind.dtype not in NUMPY or NUMPY[kind.dtype].kind == "f":
+        return
+    if not tensor.const or tensor.value is None:
+        return
+    shape = [size or 0 for size in kind.shape]
+    found = np.reshape(np.asarray(tensor.value), shape).astype(NUMPY[kind.dtype])
+    made = MIL_pb2.Operation(type="const")
+    made.attributes["name"].CopyFrom(string_value(value.name))
+    made.attributes["val"].CopyFrom(values.make_immediate(found))
+    made.outputs.add().CopyFrom(value)
+    proto.CopyFrom(made)

@@ -42,8 +42,10 @@ def apply(graph: Graph, site: Site) -> None:
     assert limits is not None
     build, shape, dtype = Builder(graph, site.node), graph.shape(x), graph.dtype(x)
     zero = build.const(np.zeros((), FLOATS[dtype]))
-    mask = make_mask(shape[-2], shape[-1], *limits)
-    made = build.op("select", {"cond": mask, "a": x, "b": zero}, shape, dtype)
+    lower, upper = limits
+    above = np.arange(shape[-1]) - np.arange(shape[-2])[:, None]
+    is_kept = ((lower < 0) | (above >= -lower)) & ((upper < 0) | (above <= upper))
+    made = build.op("select", {"cond": is_kept, "a": x, "b": zero}, shape, dtype)
     graph.replace(site.node.outputs[0], made)
 
 
@@ -51,9 +53,3 @@ def band_limits(graph: Graph, node: Node) -> tuple[int, int] | None:
     """Return how many diagonals a band_part keeps below and above the main one, negative for all; None if not constant."""
     lower, upper = number(graph, node, "lower", -1), number(graph, node, "upper", -1)
     return None if lower is None or upper is None else (int(lower), int(upper))
-
-
-def make_mask(rows: int, columns: int, lower: int, upper: int) -> np.ndarray:
-    """Return True where band_part keeps an element."""
-    above = np.arange(columns) - np.arange(rows)[:, None]
-    return ((lower < 0) | (above >= -lower)) & ((upper < 0) | (above <= upper))

@@ -32,14 +32,10 @@ REWRITE = ProgramRewrite(
 
 def match(graph: Graph) -> Iterator[Site]:
     for node in graph.nodes("cast"):
-        island: dict[str, Node] = {}
-        if _is_end(graph, node) and _collect(graph, str(node.read("x")), island) and island:
+        x, island = node.read("x"), dict[str, Node]()
+        is_end = graph.static(x) and graph.has_dtype(x, "fp32") and text(graph, node, "dtype", "") == "fp16"
+        if is_end and _collect(graph, str(x), island) and island:
             yield Site(node, tuple(island.values()))
-
-
-def _is_end(graph: Graph, node: Node) -> bool:
-    x = node.read("x")
-    return graph.static(x) and graph.has_dtype(x, "fp32") and text(graph, node, "dtype", "") == "fp16"
 
 
 def _collect(graph: Graph, end: str, island: dict[str, Node]) -> bool:

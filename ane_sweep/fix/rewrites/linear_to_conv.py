@@ -1,9 +1,11 @@
 """Compute linear, and matmul with a constant weight, as a 1x1 convolution of (B, C, 1, S)."""
 
 from collections.abc import Iterator
+from copy import deepcopy
 
 import numpy as np
 
+from ane_sweep.fix import values
 from ane_sweep.fix.build import Builder, Given
 from ane_sweep.fix.graph import Graph, Node
 from ane_sweep.fix.layout import channels_first, find_root, see
@@ -11,7 +13,7 @@ from ane_sweep.fix.patterns import number, other_input
 from ane_sweep.fix.rewrite import ProgramRewrite, Site
 from ane_sweep.fix.values import Text
 from ane_sweep.fix.views import AxisView
-from ane_sweep.fix.weights import extend_weight
+from ane_sweep.mil.element_types import string_value, tensor_type
 
 REWRITE = ProgramRewrite(
     order=40,
@@ -25,6 +27,8 @@ REWRITE = ProgramRewrite(
     evidence="DistilBERT 56 -> 4.4 ms on an M1 with attention head by head (Apple, 2022); by itself predicted only",
     then=("layer_norm_channels", "cancel_layout", "merge_views"),
 )
+_FORMS = ("constexpr_lut_to_dense", "constexpr_blockwise_shift_scale")  # of compressed weights whose shape is extended
+_OWN_AXES = ("indices", "data", "scale", "offset")  # parameters with the weight's axes, or blocks along these
 _CONV: dict[str, Given] = {
     "strides": [1, 1], "pad_type": Text("valid"), "pad": [0, 0, 0, 0], "dilations": [1, 1], "groups": 1,
 }  # fmt: skip
@@ -79,10 +83,35 @@ def _find_layout(graph: Graph, node: Node, x: str) -> tuple[AxisView, AxisView]:
 def _place_weight(graph: Graph, node: Node, build: Builder, site: Site) -> str:
     name = node.reads("weight" if node.type == "linear" else "y")[0]
     if not site.facts["turned"]:
-        return extend_weight(graph, build, name)
+        return _extend_weight(graph, build, name)
     value = graph.value(name)
     assert isinstance(value, np.ndarray)
     return build.const(np.ascontiguousarray(value.T)[..., None, None], "weight")
+
+
+def _extend_weight(graph: Graph, build: Builder, name: str) -> str:
+    """Return a weight (out, in) as (out, in, 1, 1). Raises ValueError for a compressed form that is not handled here."""
+    maker = graph.maker(name)
+    if maker is None or maker.type == "const":
+        return build.view(name, (*graph.shape(name), 1, 1))
+    if maker.type not in _FORMS or not maker.proto.inputs:
+        raise ValueError(f"the weight `{name}` is made by {maker.type} in a form whose shape is fixed")
+    proto, made = deepcopy(maker.proto), graph.fresh_name(f"{name}_extended")
+    proto.attributes["name"].CopyFrom(string_value(made))
+    proto.outputs[0].name = made
+    proto.outputs[0].type.CopyFrom(values.make_type(graph.dtype(name), (*graph.shape(name), 1, 1)))
+    for parameter, argument in proto.inputs.items():
+        if len(argument.arguments) != 1 or argument.arguments[0].name:
+            raise ValueError(f"the weight `{name}` is compressed twice")
+        value = argument.arguments[0].value
+        kind = tensor_type(value.type)
+        shape = tuple(size or 0 for size in kind.shape) if kind is not None else ()
+        if parameter == "lut":  # (blocks, blocks, entries, vector)
+            value.CopyFrom(values.view_value(value, (*shape[:2], 1, 1, *shape[2:])))
+        elif parameter in _OWN_AXES:
+            value.CopyFrom(values.view_value(value, (*shape, 1, 1)))
+    graph.add(proto, build.place)
+    return made
 
 
 def _find_bias(graph: Graph, node: Node) -> tuple[Node, str | None]:

@@ -118,7 +118,9 @@ def one(program: CompiledProgram, task: TaskDescriptor) -> str:
     lines.append(f"  {reads[0]:<{wide}} --+-> {inner} --> {', '.join(writes)}")
     if task.constant_parts:
         lines.append(f"  {'':<{wide}}       ^ {describe_constants(task)}")
-    names, rows = facts.register_names(layout), []
+    rows = []
+    # of the sixteen coefficient registers only the first has a name
+    names = {field.address: field.register for field in facts.fields(layout).values()}
     for address, word in task.registers.items():
         block = facts.find_block(layout, address)
         rows.append((block.name if block else "?", f"{address:#07x}", f"{word:#010x}", names.get(address, "")))
