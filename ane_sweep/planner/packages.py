@@ -33,7 +33,9 @@ def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Pa
     content = digest([[str(file.relative_to(path)), file_digest(file, digests)] for file in files])
     for role, key in ((SAMPLES, "samples"), (EXPECTED, "reference")):
         if file := getattr(option, key):
-            beside[role] = _arrays(f"model.{key}={file}", file)
+            beside[role] = find_file(f"model.{key}={file}", file)
+            if not zipfile.is_zipfile(beside[role]):
+                raise ConfigError(f"model.{key}={file}: {beside[role]} is no .npz file")
             made_from[role] = file_digest(beside[role], digests)
     if option.samples and option.reference:
         raise ConfigError("model.samples and model.reference: a reference holds its inputs, too; give one of them")
@@ -97,13 +99,6 @@ def _with_way(problem: str) -> str:
         f"{problem.partition(',')[0]}. Nothing makes an ML Program of it: convert it again from its source (PyTorch, "
         "TensorFlow) with coremltools' convert(..., convert_to='mlprogram', minimum_deployment_target=ct.target.iOS15)"
     )
-
-
-def _arrays(what: str, text: str) -> Path:
-    path = find_file(what, text)
-    if not zipfile.is_zipfile(path):
-        raise ConfigError(f"{what}: {path} is no .npz file")
-    return path
 
 
 _STAYS = {

@@ -24,9 +24,9 @@ def read_examples(cells: Iterable[Cell]) -> dict[str, Examples]:
     problems: list[str] = []
     kept: dict[str, Examples] = {}
     for cell in cells:
-        wanted = _needed_file(cell)
-        if wanted is None:
-            continue
+        if cell.score == "none" or (cell.score_data is None and cell.kind.sample is None):
+            continue  # it needs no file, or is refused anyway
+        wanted = cell.score, cell.model_settings.task, cell.score_data
         try:
             found[wanted] = found.get(wanted) or _read(wanted)
             kept[cell.key] = found[wanted]
@@ -78,13 +78,6 @@ def rows(cell: Cell) -> int:
 
 def stride(cell: Cell) -> int:
     return cell.score_stride or max(1, cell.seq_len // 2)
-
-
-def _needed_file(cell: Cell) -> Wanted | None:
-    """Return (score, task, data) of a cell that needs a file, or None if it needs none or is refused anyway."""
-    if cell.score == "none" or (cell.score_data is None and cell.kind.sample is None):
-        return None
-    return cell.score, cell.model_settings.task, cell.score_data
 
 
 def _read(wanted: Wanted) -> Examples:

@@ -128,8 +128,14 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
     """Return the cell's tasks in order, including the additional timings for the verdict."""
     chain = Chain(cell, source, runtime, shared, count_gmacs(cell, source, _positions(cell, source)))
     fetched = chain.add("fetch", dict(source.fetch), {}) if source.fetch else None
-    built = _built(cell, source)
-    reference = _add_reference(chain, built, fetched)
+    weights = {"kind": source.kind, "digest": source.digest, "allow_pickle": cell.allow_pickle}
+    if source.kind in ("random", "own"):
+        weights["seed"] = cell.seed
+    # the parameters of every stage that builds the model in torch; inputs may fix seq_len
+    built: Params = {"model": _model(cell, source), "weights": weights, "seq_len": _positions(cell, source)}
+    texts = {"count": cell.model_settings.texts.count, "seed": cell.seed, "text": data.text_digest()}
+    texts["tokenizer"] = source.tokenizer
+    reference = chain.add("reference", {**built, "texts": texts}, {"checkpoint": fetched})
     model = _model(cell, source)
     examples = _add_examples(chain, built, fetched)
     if RUNTIMES[runtime].needs == "program":
@@ -153,14 +159,6 @@ def tasks_of(cell: Cell, source: Source, runtime: str, shared: Shared) -> Chain:
     return chain
 
 
-def _built(cell: Cell, source: Source) -> Params:
-    """Return the parameters of every stage that builds the model in torch: model, weights, seq_len (unless the inputs fix it)."""
-    weights = {"kind": source.kind, "digest": source.digest, "allow_pickle": cell.allow_pickle}
-    if source.kind in ("random", "own"):
-        weights["seed"] = cell.seed
-    return {"model": _model(cell, source), "weights": weights, "seq_len": _positions(cell, source)}
-
-
 def _variant(cell: Cell) -> str:
     return "original" if rewriting.takes_variant(cell) else cell.variant
 
@@ -178,12 +176,6 @@ def _positions(cell: Cell, source: Source) -> int:
 def _folders(source: Source) -> dict[str, Path]:
     """Return the files of a model's weights on this disk, by role."""
     return {**({"checkpoint": source.folder} if source.folder else {}), **source.beside}
-
-
-def _add_reference(chain: Chain, built: Params, fetched: Task | None) -> Task:
-    count, seed = chain.cell.model_settings.texts.count, chain.cell.seed
-    texts = {"count": count, "seed": seed, "text": data.text_digest(), "tokenizer": chain.source.tokenizer}
-    return chain.add("reference", {**built, "texts": texts}, {"checkpoint": fetched})
 
 
 def _add_examples(chain: Chain, built: Params, fetched: Task | None) -> Task | None:

@@ -15,6 +15,7 @@ from ane_sweep.bridge import disk
 from ane_sweep.bridge.stages import ALL
 from ane_sweep.bridge.task import Limits, TaskRequest, TaskResult
 from ane_sweep.errors import ConfigError, StageError
+from ane_sweep.fix import output
 from ane_sweep.folders import user_path
 from ane_sweep.machine import memory
 from ane_sweep.mil import chunker, compiled
@@ -161,14 +162,7 @@ def _made_here(target: Path) -> bool:
 
 def put_in_place(made: Path, target: Path, bench: Bench) -> None:
     """Move the result to its target in one step; an existing target stays until then."""
-    if target.exists():
-        target.rename(bench.folder / "before")
-    try:
-        made.rename(target)
-    except OSError:
-        if (bench.folder / "before").exists():
-            (bench.folder / "before").rename(target)
-        raise
+    output.put_in_place(made, target)
 
 
 def size_of(path: Path) -> int:

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 
 from ane_sweep.fix.build import Builder
 from ane_sweep.fix.graph import Graph, Node
-from ane_sweep.fix.patterns import add_shifted_sum, is_half, number, numbers, only_maker, read_log, read_log_sum_exp
+from ane_sweep.fix.patterns import (
+    add_shifted_sum,
+    check_again,
+    is_half,
+    number,
+    numbers,
+    only_maker,
+    read_log,
+    read_log_sum_exp,
+)
 from ane_sweep.fix.rewrite import ProgramRewrite, Site
 
 REWRITE = ProgramRewrite(
@@ -56,9 +65,7 @@ def _read(graph: Graph, node: Node) -> tuple[str, list[int], Node] | None:
 
 
 def apply(graph: Graph, site: Site) -> None:
-    found = _read(graph, site.node)
-    if found is None:
-        raise ValueError("an earlier place changed it")
+    x, axes, _ = check_again(_read(graph, site.node))
     build = Builder(graph, site.node)
-    _, shifted, rest = add_shifted_sum(build, found[0], found[1])
-    graph.replace(site.node.outputs[0], build.op("sub", {"x": shifted, "y": rest}, graph.shape(found[0])))
+    _, shifted, rest = add_shifted_sum(build, x, axes)
+    graph.replace(site.node.outputs[0], build.op("sub", {"x": shifted, "y": rest}, graph.shape(x)))

@@ -87,14 +87,10 @@ def _find_distinct(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 def _find_best_centres(values: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
-    return _polish_centres(values, weights, _find_centres(values, weights, count))
-
-
-def _find_centres(values: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
-    if len(values) <= count:
-        return values
-    points, mass = _merge_points(values, weights, max(_MOST_POINTS * count, _LEAST_POINTS))
-    return _solve_exactly(points, mass, count)
+    centres = values
+    if len(values) > count:
+        centres = _solve_exactly(*_merge_points(values, weights, max(_MOST_POINTS * count, _LEAST_POINTS)), count)
+    return _polish_centres(values, weights, centres)
 
 
 def _merge_points(values: np.ndarray, weights: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:

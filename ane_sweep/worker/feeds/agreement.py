@@ -12,18 +12,12 @@ _ROWS = 64  # rows of a (positions, vocabulary) block held in float64 at a time
 
 def kl_rows(*, reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
     """Return KL(softmax(reference) || softmax(candidate)) in nats of each row of (rows, classes) logits -> (rows,)."""
-    parts = [
-        _kl_block(reference[start : start + _ROWS], candidate[start : start + _ROWS])
-        for start in range(0, len(reference), _ROWS)
-    ]
-    return np.concatenate(parts) if parts else np.zeros(0)
-
-
-def _kl_block(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray:
-    p, q = log_softmax(reference), log_softmax(candidate)
-    # Rounding can leave -1e-17 for equal rows; a divergence is never below 0.
-    divergence: np.ndarray = np.maximum((np.exp(p) * (p - q)).sum(axis=-1), 0.0)
-    return divergence
+    parts = [np.zeros(0)]
+    for start in range(0, len(reference), _ROWS):
+        p, q = (log_softmax(rows[start : start + _ROWS]) for rows in (reference, candidate))
+        # Rounding can leave -1e-17 for equal rows; a divergence is never below 0.
+        parts.append(np.maximum((np.exp(p) * (p - q)).sum(axis=-1), 0.0))
+    return np.concatenate(parts)
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

@@ -95,13 +95,9 @@ def _check_growth(module: nn.Module, look: Look, chosen: list[Repeat], whole: li
         raise Unlike("all of them together call something else than a few")
     for placed, item in zip(made, whole):
         if (few[placed.index].token, placed.names, placed.reads) != (item.token, item.names, item.reads):
-            raise Unlike(f"{_describe_call(item)} is another than in the blocks before")
-
-
-def _describe_call(item: Item) -> str:
-    """Return a call as text for the user, e.g. `linear(h.0.attn.weight)`."""
-    what = item.token[0] if isinstance(item.token, tuple) else item.token
-    return f"{str(what).removeprefix('aten.').partition('.')[0]}({', '.join(item.names)})"
+            kind = str(item.token[0] if isinstance(item.token, tuple) else item.token).removeprefix("aten.")
+            call = f"{kind.partition('.')[0]}({', '.join(item.names)})"  # linear(h.0.attn.weight)
+            raise Unlike(f"{call} is another than in the blocks before")
 
 
 def list_calls(module: nn.Module, inputs: tuple[Tensor, ...], it: str = "it", on_meta: bool = False) -> list[Item]:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ane_sweep.bridge import building
-from ane_sweep.bridge.building import PREFILL, Options
+from ane_sweep.bridge.building import PREFILL
 from ane_sweep.worker import models
 from ane_sweep.worker.models import weights
 from ane_sweep.worker.models._ports import Port, Ports
@@ -51,11 +51,7 @@ def build(
     if options.cache == "explicit":
         explicit: Dynamic = module
         return module, lambda function=PREFILL: explicit.with_caches(ports(function=function), function)
-    return module, partial(_batch_ports, ports, options)
-
-
-def _batch_ports(ports: Callable[..., Ports], options: Options, **function: str) -> Ports:
-    return ports(**function) if options.batch == 1 else ports(**function).with_batch(options.batch)
+    return module, ports if options.batch == 1 else lambda **function: ports(**function).with_batch(options.batch)
 
 
 class Probabilities(nn.Module):

@@ -120,11 +120,6 @@ class CachedFunction(nn.Module):
     def keep_layers(self, count: int) -> None:
         self.names = list(self.all_names[: 2 * count])
 
-    def list_absent(self) -> set[str]:
-        """Return the names of ports and states of the blocks that `keep_layers` has removed."""
-        gone = set(self.all_names) - set(self.names)
-        return gone | {NEW + name for name in gone}
-
     def forward(self, tokens: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         position: Tensor | None = None
         states: Sequence[Tensor] = [getattr(self, name) for name in self.names] if self.is_stateful else ()
@@ -139,7 +134,8 @@ class CachedFunction(nn.Module):
 
 def select_present(module: nn.Module, ports: Ports) -> Ports:
     """Return the ports without those of blocks that the module has removed."""
-    gone = module.list_absent() if isinstance(module, CachedFunction) else set()
+    caches = set(module.all_names).difference(module.names) if isinstance(module, CachedFunction) else set()
+    gone = caches.union(NEW + name for name in caches)
     inputs, outputs = ([port for port in some if port.name not in gone] for some in (ports.inputs, ports.outputs))
     return Ports(tuple(inputs), tuple(outputs))
 

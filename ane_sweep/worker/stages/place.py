@@ -83,12 +83,11 @@ def summarise(table: Sequence[PlannedOp], chip: str, compute_units: str, source:
             "try target=iOS17 or newer"
         )
     chunks = dict.fromkeys((row["chunk"], row["function"]) for row in placed)
-    parts = [
-        _summarise_part(
-            [row for row in placed if (row["chunk"], row["function"]) == (chunk, function)], chunk, function
-        )
-        for chunk, function in chunks
-    ]
+    parts = []
+    for chunk, function in chunks:
+        rows = [row for row in placed if (row["chunk"], row["function"]) == (chunk, function)]
+        segments, transitions = count_segments([str(row["preferred"]) for row in rows])
+        parts.append(Part(chunk, _count_ops(rows), _sum_shares(rows), segments, transitions, function))
     return Placement(
         kind="planned",
         chip=chip,
@@ -101,11 +100,6 @@ def summarise(table: Sequence[PlannedOp], chip: str, compute_units: str, source:
         reasons=group_reasons(placed, source),
         unplaced=len(table) - len(placed),
     )
-
-
-def _summarise_part(rows: Sequence[PlannedOp], chunk: str | None, function: str | None) -> Part:
-    segments, transitions = count_segments([str(row["preferred"]) for row in rows])
-    return Part(chunk, _count_ops(rows), _sum_shares(rows), segments, transitions, function)
 
 
 def _count_ops(rows: Sequence[PlannedOp]) -> Ops:

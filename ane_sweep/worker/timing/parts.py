@@ -41,16 +41,12 @@ def collect_samples(runtime: Runtime, taken: Samples) -> tuple[list[SplitSample]
     if not marks or len(marks) != wanted * width:
         return [], []
     calls = [marks[at : at + width] for at in range(0, len(marks), width)]
-    steady = [
-        _split_sample(calls[early + taken.loops * n : early + taken.loops * (n + 1)], seconds)
-        for n, seconds in enumerate(taken.steady_s)
-    ]
+    steady = []
+    for n, seconds in enumerate(taken.steady_s):
+        own = calls[early + taken.loops * n : early + taken.loops * (n + 1)]
+        steps = [1000 * sum(call[at + 1] - call[at] for call in own) / len(own) for at in range(width - 1)]
+        steady.append(SplitSample(steps[::2], steps[1::2], 1000 * seconds - sum(steps)))
     return steady, calls
-
-
-def _split_sample(calls: list[list[float]], seconds: float) -> SplitSample:
-    steps = [1000 * sum(call[n + 1] - call[n] for call in calls) / len(calls) for n in range(len(calls[0]) - 1)]
-    return SplitSample(steps[::2], steps[1::2], 1000 * seconds - sum(steps))
 
 
 def list_metrics(what: str, steady: list[SplitSample], source: str) -> list[Metric]:

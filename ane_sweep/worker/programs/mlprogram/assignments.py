@@ -82,8 +82,9 @@ class _Values:
         root = self.root(name)
         if root in self.lost:
             writer = self.lost[root]
+            line = hints.find_line((writer.meta or {}).get("source", ""))
             raise StageError(
-                f"torch op {writer.kind!r}{_describe_place(writer)} writes into a view of a tensor that is used again; "
+                f"torch op {writer.kind!r}{f' ({line})' if line else ''} writes into a view of a tensor that is used again; "
                 "write to a slice of the tensor itself, as y[:, 0] = z, or to a copy, as y.transpose(0, 1).clone()"
             )
         if name in self.views and self.views[name][1] != self.versions.get(root, 0):
@@ -144,11 +145,6 @@ def _copy_node(node: Node, kind: str, inputs: list[str], outputs: list[str]) -> 
     return type(node)(
         kind, inputs, outputs, parent=node.parent, attr=node.attr, model_hierarchy=node.model_hierarchy, meta=node.meta
     )
-
-
-def _describe_place(node: Node) -> str:
-    line = hints.find_line((node.meta or {}).get("source", ""))
-    return f" ({line})" if line else ""
 
 
 def convert_assignment(context: TranscriptionContext, node: Node) -> None:

@@ -7,7 +7,6 @@ the Python stack that called it, and the frame of the failure contains the op.
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache
 from pathlib import Path
 
 import coremltools
@@ -113,13 +112,7 @@ def find_line(source: str) -> str:
     return f"{found[0].name} line {found[1]}, in {found[2]}"
 
 
-@cache
-def read_table() -> dict[str, str]:
-    """Return {torch op as coremltools names it: known workaround}."""
-    return {row["op"]: row["way"] for row in read_csv(TABLE)}
-
-
 def find_workaround(kind: str) -> str | None:
     """Return the workaround for an op, or None; an in-place form (`add_`) has the workaround of the plain op."""
-    workarounds = read_table()
+    workarounds = {row["op"]: row["way"] for row in read_csv(TABLE)}
     return workarounds.get(kind) or workarounds.get(kind.rstrip("_"))

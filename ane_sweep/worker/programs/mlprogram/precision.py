@@ -33,10 +33,6 @@ class Fp32Ops:
         self.options, self.patterns, self.kept = options, patterns, 0
         self.masks, self.selectors = options.mask_dtype == "fp32", rewrites.fp32_selectors(options)
 
-    @property
-    def has_any(self) -> bool:
-        return bool(self.patterns or self.masks or self.selectors)
-
     def keeps(self, op: Operation) -> bool:
         matched = any(
             fnmatchcase(name, p) for p in self.patterns for name in (op.op_type, op.name, *rewrites.module_names(op))
@@ -64,7 +60,7 @@ def choose_precision(compute: str, wide: Fp32Ops) -> object:
     """Return coremltools' compute precision, with a selector if some ops stay in fp32."""
     if compute == "fp32":
         return ct.precision.FLOAT32
-    if not wide.has_any:
+    if not (wide.patterns or wide.masks or wide.selectors):
         return ct.precision.FLOAT16
     return ct.transform.FP16ComputePrecision(op_selector=lambda op: not wide.keeps(op))
 

@@ -70,7 +70,10 @@ def run_step(
     if over:
         raise Died("out_of_memory", f"{label} went over the memory limit ({over}) and was ended")
     if result is None:
-        raise _explain_death(label, child.returncode, stderr_tail)
+        nowhere = Path()
+        task = TaskRequest(label, "", {"runtime": "coreml"}, {}, nowhere, nowhere, Limits(_read_limit()))
+        cause = autopsy.cause_of_death(task, None, child.returncode, stderr_tail, ran_out=False, timeout_s=None)
+        raise Died(*cause)
     if "out_of_memory" in result:
         raise Died("out_of_memory", f"{label} was refused memory: {result['out_of_memory']}")
     if "unavailable" in result:
@@ -109,13 +112,6 @@ def _watch(child: subprocess.Popen[bytes], quiet_file: Path) -> tuple[dict[str, 
 
 def _read_limit() -> int | None:
     return int(os.environ.get(MEMORY_VARIABLE) or 0) or None
-
-
-def _explain_death(label: str, code: int | None, stderr_tail: str) -> Died:
-    nowhere = Path()
-    task = TaskRequest(label, "", {"runtime": "coreml"}, {}, nowhere, nowhere, Limits(_read_limit()))
-    status, reason = autopsy.cause_of_death(task, None, code, stderr_tail, ran_out=False, timeout_s=None)
-    return Died(status, reason)
 
 
 def main(path: str) -> None:
