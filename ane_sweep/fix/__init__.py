@@ -14,7 +14,7 @@
     proof       the replaced ops and the new ones on random inputs, and the whole program
     driver      every rewrite on a trial copy, kept if it gains    output     the package, its weights streamed
     interface   rewrites that change the interface, by name     host_proof the new program and the host's part, run
-    functions   functions and their descriptions                fixed      a function at one shape
+    functions   functions and their descriptions
 
 How to write one more: REWRITES.md beside this file.
 """

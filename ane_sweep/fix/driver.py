@@ -17,6 +17,7 @@ from ane_sweep.mil import graph as mil
 from ane_sweep.mil import package as packages
 from ane_sweep.mil import pipeline
 from ane_sweep.mil.package import Package
+from ane_sweep.mil.weights import program_blob_values
 from ane_sweep.placement import chips
 from ane_sweep.placement.chips import Chip
 
@@ -47,7 +48,9 @@ def fix(
         raise PackageError(
             f"{path}: a pipeline, whose other models read its interface: no --only {', '.join(left_out)}"
         )
-    figures.check_readable(package)
+    for name in {value.blobFileValue.fileName for value in program_blob_values(package.spec.mlProgram)}:
+        if not package.has(name):
+            raise PackageError(f"{package.path}: {name} is missing; a rewrite copies the weights")
     folder = out.parent if out is not None else None
     with tempfile.TemporaryDirectory(prefix=".ane-sweep-", dir=folder) as scratch:
         work = Workpiece(package, wanted, Path(scratch), insist)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from ane_sweep.errors import PackageError
 from ane_sweep.mil import weights
 from ane_sweep.mil.package import Package
 from ane_sweep.placement import predict, programs
@@ -74,10 +73,3 @@ def find_gain(before: Figures, after: Figures, may_leave: bool = False) -> tuple
             text = f"{text}; {off}" if leaves else text
             return (True, text) if other < one else (False, f"the prediction gets worse: {text}")
     return False, NO_GAIN
-
-
-def check_readable(package: Package) -> None:
-    """Raise PackageError if a weight file is missing: nothing could be proven or copied."""
-    for name in {value.blobFileValue.fileName for value in weights.program_blob_values(package.spec.mlProgram)}:
-        if not package.has(name):
-            raise PackageError(f"{package.path}: {name} is missing; a rewrite copies the weights")

@@ -20,8 +20,15 @@ def write_fresh_copy(source: Path, target: Path, identity: str) -> Path:
     """Write the package `source` to `target` with `identity` in it and return `target`; weights are hard links if possible."""
     found = package.read(source, kinds=("mlProgram", "pipeline"))
     found.spec.description.metadata.userDefined[KEY] = identity
-    for program in _list_programs(found.spec):
-        _set_build_info(program, identity)
+    for program in _list_programs(
+        found.spec
+    ):  # one entry of `buildInfo`, from text to text, as coremltools 9.0 writes it
+        info = program.attributes["buildInfo"]
+        pair = info.immediateValue.dictionary.values.add()
+        pair.key.CopyFrom(string_value(KEY))
+        pair.value.CopyFrom(string_value(identity))
+        info.type.dictionaryType.keyType.CopyFrom(pair.key.type)
+        info.type.dictionaryType.valueType.CopyFrom(pair.key.type)
     return _write_copy(found, target)
 
 
@@ -45,13 +52,3 @@ def _list_programs(spec: Model_pb2.Model) -> list[MIL_pb2.Program]:
     if kind == "pipeline":
         return [program for model in spec.pipeline.models for program in _list_programs(model)]
     return [spec.mlProgram] if kind == "mlProgram" else []  # reading mlProgram of another kind would turn it into one
-
-
-def _set_build_info(program: MIL_pb2.Program, identity: str) -> None:
-    """Add one entry to `buildInfo`, a dictionary from text to text, as coremltools 9.0 itself writes it."""
-    info = program.attributes["buildInfo"]
-    pair = info.immediateValue.dictionary.values.add()
-    pair.key.CopyFrom(string_value(KEY))
-    pair.value.CopyFrom(string_value(identity))
-    info.type.dictionaryType.keyType.CopyFrom(pair.key.type)
-    info.type.dictionaryType.valueType.CopyFrom(pair.key.type)

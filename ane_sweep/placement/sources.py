@@ -1,5 +1,6 @@
 """The sources of a chip's estimates with their addresses (data/published/sources.csv)."""
 
+from functools import cache
 from pathlib import Path
 
 from ane_sweep.csv_files import read_csv
@@ -9,14 +10,21 @@ FOLDER = Path(__file__).parent / "data" / "published"
 
 
 def list_sources(chip: Chip) -> dict[str, str]:
-    """Return {source: address} of a chip's rates and of the published latencies of it, each address once.
+    """Return {source: address} of a chip's rates and of the published latencies of it, each address once."""
+    found = {_address(name): name for name in reversed([*chip.sources, *_tables().get(chip.chip, ())])}
+    return {name: address for address, name in reversed(found.items()) if address}
 
-    A row of sources.csv holds a source's name or its beginning; the user's own measurements have no row.
-    """
-    rows = read_csv(FOLDER / "sources.csv")
-    tables = [row["table"] for row in read_csv(FOLDER / "latency.csv") if row["chip"] == chip.chip]
-    found: dict[str, str] = {}
-    for source in reversed([*chip.sources, *tables]):
-        if address := next((row["url"] for row in rows if source.startswith(row["source"])), None):
-            found[address] = source
-    return {source: address for address, source in reversed(found.items())}
+
+@cache
+def _address(source: str) -> str:
+    """Return the address of a source, whose row holds the source's name or its beginning; "" for the user's measurements."""
+    return next((row["url"] for row in read_csv(FOLDER / "sources.csv") if source.startswith(row["source"])), "")
+
+
+@cache
+def _tables() -> dict[str, list[str]]:
+    """Return {chip: names of the published tables with a latency of it}."""
+    found: dict[str, list[str]] = {}
+    for row in read_csv(FOLDER / "latency.csv"):
+        found.setdefault(row["chip"], []).append(row["table"])
+    return found

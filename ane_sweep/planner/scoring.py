@@ -94,19 +94,15 @@ def _read(wanted: Wanted) -> Examples:
         else:
             table = examples.rows(path, name)
             labels = tuple(dict.fromkeys(row.label for row in table if row.label is not None))
-            _enough(score, table, name)
+            texts = {text for row in table for text in (row.text, row.second) if text}
+            if score == "embedding" and len(texts) < 3:
+                raise ConfigError(
+                    f"score_data={name}: {len(texts)} different texts; an order of their likeness needs 3 or more"
+                )
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise ConfigError(f"score_data={name}: cannot be read: {error.strerror or error}") from None
     return Examples(name, path, digest, labels)
-
-
-def _enough(score: str, table: list[examples.Row], name: str) -> None:
-    texts = {text for row in table for text in (row.text, row.second) if text}
-    if score == "embedding" and len(texts) < 3:
-        raise ConfigError(
-            f"score_data={name}: {len(texts)} different texts; an order of their likeness needs 3 or more"
-        )
 
 
 def _find_file(name: str) -> Path:

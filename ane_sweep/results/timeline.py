@@ -97,7 +97,11 @@ def _moments(pid: int, moments: dict[str, Any]) -> Iterator[Event]:
     unix = moments["unix"]
     for look in moments["looks"]:
         if "power" in look:
-            yield from _power(pid, unix + look["at"], look["power"])
+            start = unix + look["at"]
+            for sample in look["power"]:
+                start += sample["seconds"]
+                known = {engine: value for engine, value in sample["milliwatts"].items() if value is not None}
+                yield _event("C", "power, mW", "evidence", pid, 0, start, args=known)
             continue
         at = unix + look["at"]
         yield {"ph": "i", "s": "p", **_event("i", look["when"], "evidence", pid, 1, at)}
@@ -106,13 +110,6 @@ def _moments(pid: int, moments: dict[str, Any]) -> Iterator[Event]:
         for what, values in levels.items():
             if values:
                 yield _event("C", what, "evidence", pid, 0, at, args=values)
-
-
-def _power(pid: int, start: float, power: list[dict[str, Any]]) -> Iterator[Event]:
-    for sample in power:
-        start += sample["seconds"]
-        known = {engine: value for engine, value in sample["milliwatts"].items() if value is not None}
-        yield _event("C", "power, mW", "evidence", pid, 0, start, args=known)
 
 
 def _span(

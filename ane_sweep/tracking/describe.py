@@ -10,7 +10,7 @@ import getpass
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -153,7 +153,10 @@ def describe_sweep(records: list[Record], axes: list[str], info: Mapping[str, ob
     cells = [flat_cell(record) | ({"weights": "own"} if record.weights.kind == "own" else {}) for record in records]
     summary = ", ".join(f"{n} {status}" for status, n in counts.most_common())
     values = {axis: sorted({text(cell.get(axis), 80) for cell in cells}) for axis in axes}
-    params = param_names(cells[0] if cells else {}, axes)
+    params = {  # the value that all cells share, or all values: `1, 2, 4`
+        name: ", ".join(dict.fromkeys(text(cell.get(name), PARAM_LIMIT) for cell in cells))
+        for name in param_names(cells[0] if cells else {}, axes)
+    }
     tags = {
         "ane_sweep.sweep": records[0].sweep if records else info.get("stamp"),
         "ane_sweep.words": command,
@@ -168,7 +171,7 @@ def describe_sweep(records: list[Record], axes: list[str], info: Mapping[str, ob
     return RunText(
         name=sweep_name(records, axes, info.get("started")),
         status="FINISHED" if {record.status for record in records} <= set(HARMLESS) else FAILED,
-        params={key(name): text(_all(cell.get(name) for cell in cells), PARAM_LIMIT) for name in params},
+        params={key(name): text(joined, PARAM_LIMIT) for name, joined in params.items()},
         tags=clean_tags(tags),
         metrics=[("cells", float(len(records)), 0)]
         + [(f"cells.{status}", float(n), 0) for status, n in counts.items()]
@@ -234,8 +237,3 @@ def _shared(records: list[Record], group: str) -> dict[str, object]:
         for name, value in (each[0] if each else {}).items()
         if all(e.get(name) == value for e in each)
     }
-
-
-def _all(values: Iterable[object]) -> str:
-    """Return the value that all cells share, or all values: `1, 2, 4`."""
-    return ", ".join(dict.fromkeys(text(value, PARAM_LIMIT) for value in values))

@@ -60,7 +60,11 @@ def main(arguments: list[str]) -> int:
     task = TaskRequest.read(Path(arguments[0]))
     explain_death()
     set_limits(task.limits.memory_bytes)
-    use_tmp(task.tmp)
+    task.tmp.mkdir(parents=True, exist_ok=True)
+    os.environ["TMPDIR"] = str(
+        task.tmp
+    )  # the task's own folder; coremltools 9.0 leaves a copy of the weights per model
+    tempfile.tempdir = None
     imports.skip_unused()
     result = attempt(task)
     result.seconds, result.peak_bytes = time.monotonic() - started, protocol.peak_bytes()
@@ -144,13 +148,6 @@ def lift_memory_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
-
-
-def use_tmp(tmp: Path) -> None:
-    """Put temporary files into this task's own folder; coremltools 9.0 leaves a copy of the weights per model."""
-    tmp.mkdir(parents=True, exist_ok=True)
-    os.environ["TMPDIR"] = str(tmp)
-    tempfile.tempdir = None
 
 
 def attempt(task: TaskRequest) -> TaskResult:

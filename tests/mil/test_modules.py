@@ -94,7 +94,7 @@ def test_folded_batch_norms_are_no_module():
 def test_a_torchscript_module_has_a_class_and_no_line():
     import torch
 
-    from ane_sweep.worker.programs.mlprogram.module_notes import note_modules
+    from ane_sweep.worker.programs.mlprogram.convert import note_modules
 
     net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
     for made in (torch.jit.trace(net, torch.zeros(1, 4)), torch.jit.script(net)):

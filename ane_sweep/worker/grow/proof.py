@@ -101,9 +101,10 @@ def check_observed(observed: list[Origin], differing: Differing) -> None:
         if differing.names.isdisjoint(names) or key in seen:
             continue
         seen.add(key)
-        wanted = recipes.replay(recipe, differing.read_real, names)
+        wanted = np.asarray(recipes.replay(recipe, differing.read_real, names))
         for others in _in_other_blocks(names, differing):
-            if not _are_same(recipes.replay(recipe, differing.read_real, others), wanted):
+            found = np.asarray(recipes.replay(recipe, differing.read_real, others))
+            if (found.dtype, found.shape, found.tobytes()) != (wanted.dtype, wanted.shape, wanted.tobytes()):
                 moved = next(other for name, other in zip(names, others) if name != other)
                 raise Unlike(f"a number that depends on {moved} is not what it is in other blocks")
 
@@ -119,8 +120,3 @@ def _in_other_blocks(names: list[str], differing: Differing) -> Iterator[list[st
     for shift in range(one.period, most + 1, one.period):
         moved = {name: repeats.name_in_block(name, one, number + shift) for name, (_, number) in zip(moving, found)}
         yield [moved.get(name, name) for name in names]
-
-
-def _are_same(one: object, other: object) -> bool:
-    first, second = np.asarray(one), np.asarray(other)
-    return (first.dtype, first.shape, first.tobytes()) == (second.dtype, second.shape, second.tobytes())

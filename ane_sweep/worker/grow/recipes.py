@@ -216,7 +216,10 @@ def _replace_by_recipes(value: object) -> object:
 
 def _call_and_trace(call: Callable[..., object], given: tuple[object, ...], named: Mapping[str, object]) -> object:
     result = call(*map(_strip, given), **{key: _strip(value) for key, value in named.items()})
-    if call in _SHAPES or _compares_with_itself(call, given):
+    is_paired = call is np.not_equal and len(given) == 2
+    if is_paired and recipe_of(given[0]) is recipe_of(given[1]) is not None:
+        return result  # coremltools computes a constant again and compares it with itself
+    if call in _SHAPES:
         return result
     every = (*given, *named.values())
     if "out" in named or not _has_recipes(every):
@@ -236,11 +239,6 @@ def _call_and_trace(call: Callable[..., object], given: tuple[object, ...], name
     if _observed:
         _observed[-1].append(recipe)
     return result
-
-
-def _compares_with_itself(call: object, given: tuple[object, ...]) -> bool:
-    """Return True if both sides have the same recipe: coremltools computes a constant again and compares it with itself."""
-    return call is np.not_equal and len(given) == 2 and recipe_of(given[0]) is recipe_of(given[1]) is not None
 
 
 def list_leaves(recipe: object) -> list[str]:

@@ -40,13 +40,6 @@ _ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-def find_activation(name: str) -> Activation:
-    """Return the function for Hugging Face's name of an activation. Raises ValueError that lists the known names."""
-    if name not in _ACTIVATIONS:
-        raise ValueError(f"activation {name!r} has no split_einsum form; known: {', '.join(sorted(_ACTIVATIONS))}")
-    return _ACTIVATIONS[name]
-
-
 class Conv1x1(nn.Module):
     """A linear layer y = W x + b on channels: (B, C_in, 1, S) -> (B, C_out, 1, S). `weight` is (C_out, C_in), any strides."""
 
@@ -195,11 +188,13 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Feed-forward: down(act(up(x))), or with a gate down(act(gate(x)) * up(x))."""
+    """Feed-forward: down(act(up(x))), or with a gate down(act(gate(x)) * up(x)). `act`: Hugging Face's name of an activation."""
 
     def __init__(self, up: Conv1x1, down: Conv1x1, act: str, gate: Conv1x1 | None = None):
         super().__init__()
-        self.up, self.down, self.gate, self.act = up, down, gate, find_activation(act)
+        if act not in _ACTIVATIONS:
+            raise ValueError(f"activation {act!r} has no split_einsum form; known: {', '.join(sorted(_ACTIVATIONS))}")
+        self.up, self.down, self.gate, self.act = up, down, gate, _ACTIVATIONS[act]
 
     def forward(self, x: Tensor) -> Tensor:
         if self.gate is None:

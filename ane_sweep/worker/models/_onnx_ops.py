@@ -1,13 +1,23 @@
 """Converters of ONNX ops that onnx2torch lacks: importing this module registers them."""
 
+import sys
+from types import ModuleType
+
 import onnx
 import torch
 from torch import fx, nn
 
 from ane_sweep.errors import StageError
-from ane_sweep.worker.models import _torchvision  # noqa: F401  before onnx2torch, which imports torchvision
 
-# isort: split
+try:  # onnx2torch imports torchvision, and only NonMaxSuppression and RoiAlign use it: a stand-in will do
+    import torchvision.ops  # noqa: F401
+except (ImportError, RuntimeError):  # RuntimeError: built for another torch
+    for name in [one for one in sys.modules if one.partition(".")[0] == "torchvision"]:
+        del sys.modules[name]
+    stand_in = ModuleType("torchvision.ops")
+    stand_in.__dict__["roi_align"] = None
+    sys.modules |= {"torchvision": ModuleType("torchvision"), "torchvision.ops": stand_in}
+
 import onnx2torch
 from onnx2torch.node_converters.registry import add_converter
 from onnx2torch.onnx_graph import OnnxGraph

@@ -39,7 +39,9 @@ class GivenProgram:
         requested = {one.name: one for one in shapes.read(overrides)} if overrides else {}
         if unknown := [name for name in requested if name not in self.model.inputs]:
             raise StageError(f"model.inputs.{unknown[0]}: the package takes {', '.join(self.model.inputs)}")
-        self.rows = _count_rows(self.model)
+        last = getattr(self.model, "models", [self.model])[-1]
+        # boxes from which a pipeline's non-maximum suppression chooses; its outputs have one row for each chosen box
+        self.rows = last.rows if isinstance(last, Suppression) else 0
         bounds = _find_table_sizes(getattr(self.model, "models", [self.model])[0].program)
         needed = {
             name: feature
@@ -101,15 +103,6 @@ def build_given(params: dict[str, Any], inputs: dict[str, Path]) -> GivenProgram
     """Load the package and run it once. Raises StageError, errors.PackageError, errors.UnsupportedOp."""
     arch = params["model"]["arch"]
     return GivenProgram(inputs["package"], arch["inputs"], arch.get("function", ""))
-
-
-def _count_rows(model: object) -> int:
-    """Return the number of boxes from which a pipeline's non-maximum suppression chooses, or 0 without one.
-
-    Its outputs have one row for each chosen box.
-    """
-    last = getattr(model, "models", [model])[-1]
-    return last.rows if isinstance(last, Suppression) else 0
 
 
 def _describe_input(path: Path, feature: Feature, table: int | None) -> shapes.Input:

@@ -13,6 +13,7 @@ from ane_sweep.mil.proto import FeatureTypes_pb2, Model_pb2
 COMPUTE_UNITS = {"all": "ALL", "cpu_only": "CPU_ONLY", "cpu_and_gpu": "CPU_AND_GPU", "cpu_and_ne": "CPU_AND_NE"}
 
 
+_FLOATS = (FeatureTypes_pb2.ArrayFeatureType.FLOAT16, FeatureTypes_pb2.ArrayFeatureType.FLOAT32)
 _IMAGE = FeatureTypes_pb2.ImageFeatureType
 # colour goes in as RGB, whatever order the program has
 _LAYOUTS = {_IMAGE.GRAYSCALE: "L", _IMAGE.GRAYSCALE_FLOAT16: "F"}
@@ -32,12 +33,12 @@ class Chain:
         about = [find_description(spec, function, path) for spec, path in zip(specs, programs)]
         self.takes = [[feature.name for feature in description.input] for description in about]
         self.stateful = [bool(description.state) for description in about]
-        self.real = {feature.name for description in about for feature in description.input if _is_float(feature)}
+        given = [feature for description in about for feature in description.input]
+        self.real = {one.name for one in given if one.type.multiArrayType.dataType in _FLOATS}
         self.pictures = {
-            feature.name: _LAYOUTS.get(feature.type.imageType.colorSpace, "RGB")
-            for description in about
-            for feature in description.input
-            if feature.type.WhichOneof("Type") == "imageType"
+            one.name: _LAYOUTS.get(one.type.imageType.colorSpace, "RGB")
+            for one in given
+            if one.type.WhichOneof("Type") == "imageType"
         }
         self.outputs = list(chain.find_outputs(specs, programs[0].parent, function or ""))
         self.realised: dict[str, object] = {
@@ -84,8 +85,3 @@ def find_description(
     if wanted not in functions:
         raise PackageError(f"{path}: has no function {wanted!r}; it has {', '.join(sorted(functions))}")
     return functions[wanted]
-
-
-def _is_float(feature: Model_pb2.FeatureDescription) -> bool:
-    array = FeatureTypes_pb2.ArrayFeatureType
-    return feature.type.multiArrayType.dataType in (array.FLOAT16, array.FLOAT32)

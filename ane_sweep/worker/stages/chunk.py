@@ -65,18 +65,14 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
         )
         facts = chunker.chunk(source, out, request)
     if settings.pipeline == "coreml" and facts["chunks"] > 1:
-        _merge(out)
+        chunks = package.program_paths(out)
+        pipeline.merge(chunks, out / "model.mlpackage")
+        for path in chunks:
+            shutil.rmtree(path)
     notes = {"cut": "; ".join(facts["notes"])} if facts.get("notes") else {}
     if settings.cuts:
         notes |= {name: facts[name] for name in ("chunk_bytes", "cut_behind")}
     return StageResult(_list_metrics(facts), realised={"chunks": facts["chunks"], **notes}, facts=facts)
-
-
-def _merge(out: Path) -> None:
-    chunks = package.program_paths(out)
-    pipeline.merge(chunks, out / "model.mlpackage")
-    for path in chunks:
-        shutil.rmtree(path)
 
 
 def _bisect_program(source: Path, out: Path) -> dict[str, Any]:

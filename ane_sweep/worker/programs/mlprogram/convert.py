@@ -1,8 +1,10 @@
 """Conversion of torch modules to an ML Program by coremltools."""
 
+import inspect
+import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from ane_sweep import native_errors
 from ane_sweep.bridge import building, onnx_ops
 from ane_sweep.bridge.building import DECODE, POSITION
 from ane_sweep.errors import StageError, WeightsError
+from ane_sweep.mil.modules import NOTES_KEY
 from ane_sweep.worker import grow, memory
 from ane_sweep.worker.grow import growing
 from ane_sweep.worker.models import _build
@@ -25,7 +28,6 @@ from ane_sweep.worker.models._mapped import release_pages
 from ane_sweep.worker.models._ports import Port, Ports
 from ane_sweep.worker.programs import ConversionJob, Facts
 from ane_sweep.worker.programs.mlprogram import hints, size, torch_ops
-from ane_sweep.worker.programs.mlprogram.module_notes import note_modules
 from ane_sweep.worker.programs.mlprogram.precision import Fp32Ops, build_pipeline, choose_precision, keep_ids
 from ane_sweep.worker.programs.mlprogram.shortcuts import take_shortcuts
 
@@ -238,3 +240,21 @@ def _count_ops(program: Program, is_compressed: bool = False) -> tuple[int, int]
             elif hasattr(op.outputs[0].val, "nbytes"):
                 parameter_bytes += op.outputs[0].val.nbytes
     return ops, parameter_bytes
+
+
+def note_modules(models: Iterable[torch.nn.Module]) -> dict[str, str]:
+    """Return the metadata that mil/modules.py reads: the path of each module, its class, and the line of its `forward`.
+
+    A line is named by file, without a folder, so that equal models give equal packages on every machine.
+    """
+    lines = {
+        path: f"{type(module).__name__} at {_find_line(module)}"
+        for model in models for path, module in model.named_modules()
+    }  # fmt: skip
+    return {NOTES_KEY: json.dumps(lines, separators=(",", ":"))}
+
+
+def _find_line(module: torch.nn.Module) -> str:
+    forward = getattr(type(module), "forward", None)  # a TorchScript module's class has none
+    code = getattr(inspect.unwrap(forward), "__code__", None) if forward else None
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno}" if code else "a native module"
