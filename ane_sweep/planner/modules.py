@@ -17,6 +17,7 @@ UNSEEN = (
     "model.sources=[FILE] names some"
 )
 _GUESSED_BYTES = 100_000_000  # of parameters, before anybody has built it
+_UNSIZED = "; its size is not known before it is built: the plan takes it for 25 million parameters"
 _FORM = "FILE.py:NAME, relative to the working folder, or PACKAGE.MODULE:NAME"
 
 
@@ -51,7 +52,8 @@ def resolve(composed: Mapping[str, object], weights: str, seed: int, digests: Pa
     kind, origin, content, nbytes = _weights(weights, seed, beside, digests)
     return Source(
         kind=kind, source=origin, digest=content, arch=made_from, layers=1, max_seq_len=2**20, cut_points=999,
-        parameter_bytes=nbytes, beside=beside, notes=[f"model={option.name} ({option.path}): {UNSEEN}"],
+        parameter_bytes=nbytes, beside=beside,
+        notes=[f"model={option.name} ({option.path}): {UNSEEN}{'' if WEIGHTS in beside else _UNSIZED}"],
     )  # fmt: skip
 
 

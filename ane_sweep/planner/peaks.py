@@ -22,6 +22,7 @@ GROWN_FROM, AT_ONCE = 9, 5
 _FP32 = 0.6  # of a conversion to fp16: nothing is cast
 _IN_FILES, _JOINED = 1.15, 2.3  # for each byte of a conversion's weights in files; of two functions that are joined
 _WHOLE = 1.5  # of a conversion that holds every weight: gpt2 by coreai-opt took 1.85 GB, all told
+_OWN_LAYER = 0.1  # of a user's module: its largest layer, which no plan knows
 # of an encoder and a decoder, of up to 10.6 GiB: of its conversion, which holds every weight, too, most in files; of its largest layer
 _PAIR, _PAIR_IN_FILES, _PAIR_LAYER = 0.92, 0.46, 1.6
 # of the largest weight of those that the reference runtime does not keep: it is read, and its form is made
@@ -84,9 +85,12 @@ def _held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, object]) -
 
     Most hold all. The reference runtime holds those that its budget keeps and one further weight, for mixed bits with its
     palette's values as well; a conversion that grows its few blocks, a reference of large weights one layer, a compression
-    one weight. A user's module counts in full, an upper bound, as does a U-Net in a conversion or a reference.
+    one weight. A user's module counts in full, an upper bound, as does a U-Net in a conversion or a reference; but a reference
+    of a user's module has what is beyond the first GiB in files, and a layer of it in memory.
     """
     by_op = STAGES[stage].runs_program or STAGES[stage].holds == "kept weights"
+    if cell.kind.length == "caller" and STAGES[stage].holds == "a layer":
+        return min(work, _LARGE + int(_OWN_LAYER * work))
     if (STAGES[stage].holds == "all" and not by_op) or cell.kind.length == "caller":
         return work
     if cell.kind.pair and STAGES[stage].holds == "few blocks":

@@ -1,5 +1,8 @@
 """Tensors in mapped files are those in memory, number by number and stride by stride."""
 
+import copy
+import itertools
+import pickle
 import tempfile
 from pathlib import Path
 
@@ -7,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from ane_sweep.worker.models import _mapped
 from ane_sweep.worker.models._mapped import TensorFiles
@@ -62,6 +66,80 @@ def test_on_a_full_disk_a_tensor_stays_in_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(_mapped, "LARGE", 0)
     tensor = torch.ones(5)
     assert TensorFiles(tmp_path / "no folder").keep(tensor) is tensor
+
+
+class _Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(7, 6), nn.Linear(6, 7)
+        self.head.weight = self.table.weight
+        whole = torch.randn(4, 6)
+        self.first, self.last = nn.Parameter(whole[:2]), nn.Parameter(whole[2:])
+        self.register_buffer("mask", torch.ones(6, 6).tril_())
+        self.block = torch.jit.script(nn.Sequential(nn.Linear(6, 6), nn.Tanh()))
+        nn.init.orthogonal_(self.block[0].weight)
+
+    def forward(self, ids):
+        return self.head(self.block(self.table(ids)) @ self.mask + self.first.sum() * self.last[0])
+
+
+def _fill(layer):
+    layer.weight.fill_(3)
+    layer.bias.zero_()
+
+
+_BUILDERS = {
+    "tied": _Tied,
+    "lstm": lambda: nn.LSTM(6, 5, num_layers=2, bidirectional=True),
+    "transformer": lambda: nn.TransformerEncoderLayer(8, 2, 16),
+    "parametrized": lambda: torch.nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3)),
+    "copied": lambda: nn.Sequential(*[copy.deepcopy(nn.Linear(5, 5)) for _ in range(3)]),
+    "halved": lambda: nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4)).to(memory_format=torch.channels_last).half(),
+    "of meta": lambda: nn.Linear(5, 5, device="meta").to_empty(device="cpu").requires_grad_(False).apply(_fill),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("build", _BUILDERS.values(), ids=_BUILDERS)
+def test_a_module_that_is_built_in_files_is_the_one_built_in_memory(monkeypatch, build):
+    """Its numbers, strides, types and ties, and what the random numbers are afterwards."""
+
+    def look():
+        torch.manual_seed(3)
+        module = build().float()
+        state = dict(module.state_dict(keep_vars=True))
+        places = sorted(state, key=lambda name: (state[name].data_ptr(), name))
+        ties = [state[a].data_ptr() == state[b].data_ptr() for a, b in itertools.combinations(sorted(state), 2)]
+        looks = {
+            n: (v.detach().numpy().tobytes(), v.shape, v.stride(), v.requires_grad, type(v)) for n, v in state.items()
+        }
+        return looks, ties, torch.rand(1), [state[name].data_ptr() in _mapped._FILES for name in places], module
+
+    plain, plain_ties, drawn, in_files, _ = look()
+    assert not any(in_files)
+    monkeypatch.setattr(_mapped, "LARGE", 0)
+    monkeypatch.setattr(_mapped, "_PART", 1)
+    with _mapped.BuildInFiles():
+        made, ties, again, in_files, module = look()
+    assert any(in_files)
+    assert (made, ties, again) == (plain, plain_ties, drawn)
+    pickle.dumps(copy.deepcopy(module.state_dict()))
+
+
+def test_pages_are_given_back_after_each_layer_and_the_numbers_stay(monkeypatch):
+    monkeypatch.setattr(_mapped, "LARGE", 0)
+    monkeypatch.setattr(_mapped, "_PART", 1)
+    with _mapped.BuildInFiles():
+        module = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+    x, given = torch.randn(2, 64), []
+    before = module(x)
+    monkeypatch.setattr(_mapped, "release_pages", lambda *_: given.append(1))
+    with _mapped.releasing_pages(module):
+        assert torch.equal(module(x), before)
+    module(x)
+    assert len(given) == 4  # two weights, two biases
+    monkeypatch.undo()
+    _mapped.release_pages()
+    assert torch.equal(module(x), before)
 
 
 @pytest.mark.slow

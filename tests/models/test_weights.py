@@ -1,14 +1,21 @@
 """Checkpoints of every spelling are read; whatever does not fit is refused by name."""
 
 import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from ane_sweep.errors import WeightsError
 from ane_sweep.worker import models
 from ane_sweep.worker.models import weights
+from ane_sweep.worker.models._safetensors import _DTYPES, SafetensorsFile
 
 GPT2 = {
     "family": "gpt2", "task": "causal_lm",
@@ -121,7 +128,7 @@ def test_values_that_are_not_finite_are_a_corrupt_file(tmp_path, gpt2_state, val
 def test_a_truncated_file(tmp_path, gpt2_state):
     path = store(tmp_path, gpt2_state) / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(WeightsError, match=r"model\.safetensors is not a readable safetensors file"):
+    with pytest.raises(WeightsError, match=r"model\.safetensors is no whole safetensors file"):
         weights.load_state(PATH, tmp_path, GPT2)
 
 
@@ -182,3 +189,46 @@ def test_random_weights_give_activations_that_fp16_can_hold():
         (logits,) = module(torch.arange(8, dtype=torch.int32)[None])
     assert len(peaks) == 8 and max(peaks) < 100
     assert 0.3 < float(logits.std()) < 3
+
+
+def test_a_file_is_read_within_less_memory_than_it_takes(tmp_path):
+    """safetensors itself maps all of a file as private and writable, which RLIMIT_DATA counts."""
+    header = {
+        "large": {"dtype": "F32", "shape": [1 << 18, 1 << 10], "data_offsets": [0, 1 << 30]},
+        "small": {"dtype": "BF16", "shape": [3, 2], "data_offsets": [1 << 30, (1 << 30) + 12]},
+    }
+    text = json.dumps(header).encode()
+    with (tmp_path / "sparse.safetensors").open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + (1 << 30) + 12)
+        file.seek(-12, 2)
+        file.write(torch.arange(6).bfloat16().view(torch.uint8).numpy().tobytes())
+    code = (
+        "import resource, sys; from pathlib import Path; from ane_sweep.bridge import protocol\n"
+        "from ane_sweep.worker.models._safetensors import SafetensorsFile\n"
+        "limit = protocol.status_fields()['VmData'] + (64 << 20); resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))\n"
+        "file = SafetensorsFile(Path(sys.argv[1])); print(file.view('small').tolist(), file.view('large')[5].sum().item())"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "sparse.safetensors")]
+    assert (
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        == "[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]] 0.0\n"
+    )
+
+
+_ANY_TENSOR = st.tuples(st.sampled_from(sorted(_DTYPES)), st.lists(st.integers(0, 3), max_size=3))
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=5), _ANY_TENSOR, max_size=4))
+def test_a_file_is_read_as_safetensors_reads_it(drawn):
+    made = {name: torch.randint(0, 2, shape).to(_DTYPES[dtype]) for name, (dtype, shape) in drawn.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "some.safetensors"
+        save_file(made, path)
+        read = SafetensorsFile(path)
+        assert read.shapes.keys() == made.keys()
+        for name, tensor in made.items():
+            assert read.view(name).dtype == tensor.dtype and read.view(name).shape == tensor.shape
+            assert bytes(read.view(name).view(-1).view(torch.uint8).numpy()) == bytes(
+                tensor.view(-1).view(torch.uint8).numpy()
+            )

@@ -18,7 +18,8 @@ from torch import nn
 
 from ane_sweep import installed, native_errors
 from ane_sweep.errors import StageError, WeightsError
-from ane_sweep.worker.models import weights
+from ane_sweep.worker.models import _mapped, weights
+from ane_sweep.worker.models._safetensors import SafetensorsFile
 from ane_sweep.worker.models._types import OwnArch
 
 _PRINTED_BYTES = 1 << 20  # the user's output beyond this is cut off
@@ -177,6 +178,7 @@ def redraw(inner: nn.Module, seed: int) -> None:
         else:
             mean, std = 0.0, (value.numel() / value.shape[0]) ** -0.5
         value.data.copy_(weights.draw_tensor(f"{seed}:{name}", tuple(value.shape), mean, std))
+        _mapped.release_pages(value.data_ptr())
 
 
 def set_norm_statistics(inner: nn.Module, run: Callable[[], object]) -> None:
@@ -201,13 +203,8 @@ def set_norm_statistics(inner: nn.Module, run: Callable[[], object]) -> None:
 
 def load_weights(inner: nn.Module, file: Path, path: str) -> None:
     """Load a safetensors file into the module. Raises WeightsError that names tensors which do not fit."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        state = load_file(file)
-    except SafetensorError as error:
-        raise WeightsError(f"{file} is no whole safetensors file ({error})") from error
+    source = SafetensorsFile(file)
+    state = {name: source.view(name) for name in source.shapes}
     own = inner.state_dict()
     wrong = [
         f"{name} is {list(state[name].shape)}, not {list(own[name].shape)}"
@@ -225,4 +222,5 @@ def load_weights(inner: nn.Module, file: Path, path: str) -> None:
         if names:
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             raise WeightsError(f"model.path={path}: {file} {what} {', '.join(names[:_SHOWN])}{more}")
-    inner.load_state_dict(state, strict=False)
+    with _mapped.BuildInFiles(source=source):
+        inner.load_state_dict(state, strict=False)

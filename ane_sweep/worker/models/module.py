@@ -22,7 +22,7 @@ from torch import nn
 
 from ane_sweep.bridge import shapes
 from ane_sweep.errors import ConfigError, StageError
-from ane_sweep.worker.models import _own
+from ane_sweep.worker.models import _mapped, _own
 from ane_sweep.worker.models._ports import Port, Ports
 from ane_sweep.worker.models._types import OwnArch, WeightsWish
 
@@ -64,13 +64,16 @@ class OwnModule(nn.Module):
 
     def compute_reference(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the outputs that every program of this module is compared with."""
-        return self.forward(*values)
+        with _mapped.releasing_pages(self.inner):
+            return self.forward(*values)
 
     def weights_digest(self) -> str:
         """Return a digest of parameters and buffers, which shows if two processes built the same module."""
         sha256 = hashlib.sha256()
         for name, value in sorted(self.inner.state_dict().items()):
-            sha256.update(name.encode() + b"\0" + value.contiguous().numpy().tobytes())
+            sha256.update(name.encode() + b"\0")
+            sha256.update(value.contiguous().view(-1).view(torch.uint8).numpy().data)
+            _mapped.release_pages(value.data_ptr())
         return sha256.hexdigest()
 
     def forward(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -128,7 +131,7 @@ def _build(
     np.random.seed(seed)
     random.seed(seed)
     state = _random_state()
-    with around or nullcontext():
+    with around or nullcontext(), _mapped.BuildInFiles(_mapped.LARGE if around else 0):
         code = _own.load_object(arch, inputs["code"], inputs.get("file"))
         made: object = code
         if not isinstance(code, nn.Module):
@@ -161,7 +164,9 @@ def find_drawn_weights(params: dict[str, Any], inputs: dict[str, Path], module: 
 
 
 def _digest(value: torch.Tensor) -> str:
-    return hashlib.sha256(value.detach().contiguous().numpy().data).hexdigest()
+    digest = hashlib.sha256(value.detach().contiguous().numpy().data).hexdigest()
+    _mapped.release_pages(value.data_ptr())
+    return digest
 
 
 VARIANTS = {"original": build_given}
@@ -174,7 +179,7 @@ def prepare_for_scoring(inner: nn.Module, wish: WeightsWish, file: Path | None, 
         raise StageError(
             f"model.path={path}: its parameters are on {', '.join(sorted(placed))}; it is traced on the CPU: build it there"
         )
-    with _own.user_code(f"model.path={path}: eval() and float()"):
+    with _own.user_code(f"model.path={path}: eval() and float()"), _mapped.BuildInFiles():
         inner = inner.eval().float().requires_grad_(False)
     if wish["kind"] == "random":
         _own.redraw(inner, int(wish["seed"]))
@@ -290,7 +295,7 @@ def run_once(module: OwnModule, example: object) -> None:
         Port(one.name, shape, "float32" if one.dtype == "float32" else "int32", one.shapes if one.flexible else ())
         for one, shape in zip(module.taken, point)
     )
-    with torch.inference_mode():
+    with torch.inference_mode(), _mapped.releasing_pages(module.inner):
         made = module.call(*module.example)
     if not made:
         raise StageError(f"model.path={module.path}: its forward gave no tensor")

@@ -20,6 +20,7 @@ from ane_sweep.mil import untrusted
 from ane_sweep.worker import models
 from ane_sweep.worker.models import _hf, _lazy, _nanogpt
 from ane_sweep.worker.models._family import Renamed
+from ane_sweep.worker.models._safetensors import SafetensorsFile
 from ane_sweep.worker.models._types import Dynamic, Model, Tensors
 
 _SAFETENSORS = "model.safetensors"
@@ -144,16 +145,16 @@ class _Checkpoint:
                 content = _unpickle(path)
                 yield from ((name, content[name]) for name in here)
             else:
-                with _open_safetensors(path) as file:
-                    yield from ((name, file.get_tensor(name)) for name in here)
+                file = SafetensorsFile(path)
+                for name in here:
+                    yield name, file.view(name)
+                    file.release_pages()
 
     def _shapes_of(self, path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
         if self.pickled:
             yield from ((name, tuple(t.shape)) for name, t in _unpickle(path).items() if isinstance(t, torch.Tensor))
             return
-        with _open_safetensors(path) as file:
-            for name in file.keys():  # noqa: SIM118 (not a dict)
-                yield name, tuple(file.get_slice(name).get_shape())
+        yield from SafetensorsFile(path).shapes.items()
 
 
 def _list_files(folder: Path, name: str) -> list[Path]:
@@ -172,15 +173,6 @@ def _list_files(folder: Path, name: str) -> list[Path]:
     if missing:
         raise WeightsError(f"{index} lists {len(missing)} file(s) that are not beside it, e.g. {missing[0]!r}")
     return [folder / shard for shard in sorted(set(shards))]
-
-
-def _open_safetensors(path: Path) -> Any:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        return safe_open(path, framework="pt")
-    except (SafetensorError, OSError) as error:
-        raise WeightsError(f"{path} is not a readable safetensors file ({error}); fetch it again") from error
 
 
 def _unpickle(path: Path) -> dict[str, torch.Tensor]:
@@ -257,7 +249,7 @@ def _read(source: Tensors, chosen: dict[str, str]) -> dict[str, torch.Tensor]:
     for name, tensor in source.tensors(list(parameters_by_name)):
         if tensor.dtype not in _FLOATS:
             raise WeightsError(f"{name} in {source.folder} is {tensor.dtype}; weights must be fp32, fp16 or bf16")
-        tensor = tensor.to(torch.float32)
+        tensor = tensor.to(torch.float32, copy=True)  # it may be a view of the file
         low, high = torch.aminmax(tensor)  # NaN wins in both; one pass, no temporary of the tensor's size
         if not (torch.isfinite(low) and torch.isfinite(high)):
             raise WeightsError(
