@@ -80,22 +80,37 @@ def find_program(record: Record, store: Store) -> Path:
 
 def _readme(record: Record, paths: list[Path]) -> str:
     specs = [package.read(path, kinds=("mlProgram", "pipeline")).spec for path in paths]
-    function = record.realised.get("function") or ""
-    first, outputs = chain.find_inputs(specs, function), chain.find_outputs(specs, paths[0].parent, function)
-    units = str(record.cell.get("compute_units", "all"))
-    programs = ", ".join(f'"{path.name}"' for path in paths)
+    functions = [one.name for one in specs[0].description.functions] if len(specs[0].description.functions) > 1 else []
+    function = str(record.realised.get("function") or (specs[0].description.defaultFunctionName if functions else ""))
+    used = [chain.function_description(spec, function) for spec in specs]
+    names = [[feature.name for feature in one.input] for one in used]
+    states = [f"programs[{number}].make_state()" if one.state else "None" for number, one in enumerate(used)]
+    has_states, units = any(one.state for one in used), str(record.cell.get("compute_units", "all"))
+    outputs = chain.find_outputs(specs, paths[0].parent, function)
+    others = "".join(
+        f"\nFunction `{name}`, for another `function_name`, takes:\n\n{_features(chain.find_inputs(specs, name))}\n"
+        for name in functions if name != function
+    )  # fmt: skip
     several = f" The {len(paths)} run in this order; each takes what those before it give, by name."
     return outward.escape_controls(
         _TEXT.format(
             model=record.cell.get("model"), asked=_list_axes(record, _AXES), sweep=record.sweep,
-            order=several if len(paths) > 1 else "", programs=programs,
-            inputs=_features(first), outputs=_features(outputs), python=units.upper(), swift=_SWIFT.get(units, "all"),
+            order=several if len(paths) > 1 else "", programs=", ".join(f'"{path.name}"' for path in paths), names=names,
+            of=f" of function `{function}`" if functions else "", others=others,
+            inputs=_features(chain.find_inputs(specs, function)), outputs=_features(outputs),
+            python=units.upper() + (f', function_name="{function}"' if functions else ""), swift=_SWIFT.get(units, "all"),
+            states=f"states = [{', '.join(states)}]  # made once; each call changes them\n" if has_states else "",
+            state=", state" if has_states else "", and_states=", states" if has_states else "",
+            swift_function=f'configuration.functionName = "{function}"\n' if functions else "",
+            swift_state="    let state = program.makeState()  // keep it: each call changes it\n" if has_states else "",
+            using=", using: state" if has_states else "",
         )
     )  # fmt: skip
 
 
 def _list_axes(record: Record, named: tuple[str, ...]) -> str:
-    return " ".join(f"{as_typed(axis)}={format_value(v)}" for axis, v in flat_cell(record).items() if axis in named)
+    cell = {axis: value for axis, value in flat_cell(record).items() if axis in named and value is not None}
+    return " ".join(f"{as_typed(axis)}={format_value(value)}" for axis, value in cell.items())
 
 
 def _describe_asset(record: Record, paths: list[Path]) -> str:
@@ -141,14 +156,14 @@ _TEXT = """# {model}
 
 Packages of one cell of ane-sweep, sweep {sweep}: `{asked}`.{order}
 
-Inputs:
+Inputs{of}:
 
 {inputs}
 
-Outputs:
+Outputs{of}:
 
 {outputs}
-
+{others}
 ## Python, on a Mac
 
 ```python
@@ -156,12 +171,12 @@ import coremltools as ct
 import numpy as np
 
 programs = [ct.models.MLModel(path, compute_units=ct.ComputeUnit.{python}) for path in ({programs},)]
+{states}taken_as = {{"float16": np.float32, "int64": np.int32}}  # by predict
 values = {{}}  # name of an input -> numpy array
-for program in programs:
-    names = [feature.name for feature in program.get_spec().description.input]
+for program, names{state} in zip(programs, {names}{and_states}):
     given = {{name: np.asarray(values[name]) for name in names}}
-    given = {{name: value.astype(np.float32) if value.dtype == np.float16 else value for name, value in given.items()}}
-    values |= program.predict(given)  # which takes float32 for float16
+    given = {{name: value.astype(taken_as.get(str(value.dtype), value.dtype)) for name, value in given.items()}}
+    values |= program.predict(given{state})
 ```
 
 On any host: `ane-sweep run PACKAGE --input NAME=FILE.npy`.
@@ -173,13 +188,13 @@ import CoreML
 
 let configuration = MLModelConfiguration()
 configuration.computeUnits = .{swift}
-var values: [String: MLFeatureValue] = [:]  // the name of an input and its value
+{swift_function}var values: [String: MLFeatureValue] = [:]  // the name of an input and its value
 for path in [{programs}] {{
     let compiled = try await MLModel.compileModel(at: URL(fileURLWithPath: path))
     let program = try MLModel(contentsOf: compiled, configuration: configuration)
-    let names = program.modelDescription.inputDescriptionsByName.keys
+{swift_state}    let names = program.modelDescription.inputDescriptionsByName.keys
     let taken = Dictionary(uniqueKeysWithValues: names.compactMap {{ name in values[name].map {{ (name, $0) }} }})
-    let given = try await program.prediction(from: MLDictionaryFeatureProvider(dictionary: taken))
+    let given = try await program.prediction(from: MLDictionaryFeatureProvider(dictionary: taken){using})
     for name in given.featureNames {{ values[name] = given.featureValue(for: name) }}
 }}
 ```

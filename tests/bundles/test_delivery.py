@@ -7,13 +7,19 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import coremltools as ct
 import nights
+import numpy as np
 import pytest
+from coremltools.converters.mil import Builder as mb
+from coremltools.converters.mil.mil import types
 from placement.by_hand import conv_chain
 
+from ane_sweep import coreml_anywhere
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.record import StageOutcome, StageStatus
 from ane_sweep.bridge.task import TaskResult
+from ane_sweep.bundles import delivery
 from ane_sweep.mil import package
 from ane_sweep.store.cache import Store
 from ane_sweep.terminal import BAD_CONFIGURATION, OK
@@ -66,6 +72,51 @@ def test_the_chunks_come_in_order_with_how_to_load_them(swept, capsys):
     assert "- `x`: float16 [1, 64, 32, 32]" in said and swift.count("{") == swift.count("}")
     assert package.read(Path("mine/here/chunk_02.mlpackage")).spec.WhichOneof("Type") == "mlProgram"
     assert [path.name for path in Path("mine").iterdir()] == ["here"]
+
+
+@pytest.fixture
+def summing(tmp_path):
+    """A package of two functions, `decode` the default, that add their input to a state."""
+
+    @mb.program(
+        input_specs=[mb.TensorSpec((1, 4), types.fp16), mb.StateTensorSpec((1, 4), types.fp16)],
+        opset_version=ct.target.iOS18,
+    )
+    def add_up(x, total):
+        made = mb.add(x=mb.read_state(input=total), y=x)
+        mb.coreml_update_state(state=total, value=made)
+        return mb.identity(x=made, name="so_far")
+
+    options = {"minimum_deployment_target": ct.target.iOS18, "skip_model_load": True}
+    ct.convert(add_up, **options).save(str(tmp_path / "one.mlpackage"))
+    joined = ct.utils.MultiFunctionDescriptor()
+    for name in ("prefill", "decode"):
+        joined.add_function(str(tmp_path / "one.mlpackage"), "main", name)
+    joined.default_function_name = "decode"
+    ct.utils.save_multifunction(joined, str(tmp_path / "model.mlpackage"))
+    return tmp_path / "model.mlpackage"
+
+
+@pytest.mark.parametrize("of_two", [True, False])
+def test_what_is_said_of_states_and_functions_runs(summing, of_two, monkeypatch):
+    path = summing if of_two else summing.with_name("one.mlpackage")
+    said = delivery._readme(nights.cell(), [path])
+    assert ("Inputs of function `decode`:" in said) == of_two and ("`prefill`, for another" in said) == of_two
+    (python,) = re.findall(r"```python\n(.*?)```", said, re.DOTALL)
+    (swift,) = re.findall(r"```swift\n(.*?)```", said, re.DOTALL)
+    assert "makeState()" in swift and "using: state" in swift and ('functionName = "decode"' in swift) == of_two
+    monkeypatch.chdir(path.parent)
+    given = {"values": {}}
+    coreml_anywhere.install()
+    try:
+        load, call = python.split("values = {}")
+        exec(load, given)
+        for _ in range(2):
+            given["values"]["x"] = np.ones((1, 4), np.float32)
+            exec(call, given)
+    finally:
+        coreml_anywhere.uninstall()
+    assert given["values"]["so_far"].tolist() == [[2] * 4]
 
 
 def test_one_package_as_json_and_what_is_mine_is_not_the_caches(swept, capsys):
