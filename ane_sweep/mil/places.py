@@ -15,6 +15,7 @@ from itertools import accumulate
 from ane_sweep.errors import ChunkError, suggestion
 from ane_sweep.mil.cut_words import CutWord
 from ane_sweep.mil.line import OpLine
+from ane_sweep.mil.weights import blob_values
 
 NEAR = 0.005  # of all weights: this much farther is accepted for fewer boundary bytes
 FAR = 0.05  # of all weights: a cut that is farther from the request gets a note
@@ -96,12 +97,12 @@ def _cut_between(line: OpLine, spans: list[tuple[int, int]], number: int) -> int
 
 
 def find_layers(line: OpLine) -> list[tuple[int, int]]:
-    """Return (first op, last op) of each layer, found by the names of its weights, in the order they run."""
+    """Return (first op, last op) of each layer, found by the names of its weights in files, in the order they run."""
     groups: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     uses: dict[tuple[str, int], list[int]] = defaultdict(list)
     for index, names in enumerate(line.reads):
         for name in _find_constants(line, names):
-            if match := _NUMBERED.match(name):
+            if (match := _NUMBERED.match(name)) and [*blob_values(line.constant[name].proto)]:
                 groups[match[1]][int(match[2])].add(match[3])
                 uses[match[1], int(match[2])].append(index)
     numbered = [

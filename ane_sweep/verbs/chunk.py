@@ -3,11 +3,12 @@
 import argparse
 import re
 import shutil
+from functools import reduce
 from pathlib import Path
 from typing import TypedDict
 
 from ane_sweep.bridge import conversion
-from ane_sweep.errors import ConfigError
+from ane_sweep.errors import ConfigError, StageError
 from ane_sweep.mil import cut_words
 from ane_sweep.mil.package import program_paths
 from ane_sweep.terminal import NOT_ALL_OK, format_path, size
@@ -15,6 +16,11 @@ from ane_sweep.verbs import _workers
 from ane_sweep.words import Parser
 
 _MOST = 1000
+# A sweep's words for what this verb is told otherwise, in the reason of a failed stage.
+_WORDS = (
+    (r"cuts=\[([^\]]*)\]", r"--at \1"), (r"\bown_chunks=", "--own "), ("pipeline=coreml", "--pipeline"),
+    ("pipeline=manual", "a chain, without --pipeline,"), (r"\bchunks=(\d+)", r"\1 chunks"),
+)  # fmt: skip
 _NUMBER = re.compile(r"0?\.\d+")
 
 
@@ -77,7 +83,10 @@ def _cuts(given: argparse.Namespace) -> list[float | str]:
 
 
 def _cut(bench: _workers.Bench, params: dict[str, object], target: Path) -> _workers.Result:
-    result, out = bench.stage("chunk", params, {"program": bench.program})
+    try:
+        result, out = bench.stage("chunk", params, {"program": bench.program})
+    except StageError as error:
+        raise StageError(reduce(lambda text, pair: re.sub(pair[0], pair[1], text), _WORDS, str(error))) from error
     for path in out.iterdir():
         if path.suffix != ".mlpackage":
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -16,15 +16,21 @@ from ane_sweep.mil.line import line_up
 VECTOR = ("fp16", (1, 64))
 
 
-def line(tmp_path, sizes: list[int], named: str = "h_{}_{}"):
-    """A chain of layers: `sizes[n]` linear ops of 64 x 64 in layer n, and a relu behind each."""
+def line(tmp_path, sizes: list[int], named: str = "h_{}_{}", shapes: str = ""):
+    """A chain of layers: `sizes[n]` linear ops of 64 x 64 in layer n, and a relu behind each, or a reshape to a shape of such a name."""
     writer = Writer(x=VECTOR)
     value = "x"
     for layer, count in enumerate(sizes):
         for number in range(count):
             weight = writer.const("fp16", (64, 64))
             writer.block.operations[-1].outputs[0].name = weight = named.format(layer, f"w{number}")
-            value = writer.op("relu", VECTOR, x=writer.op("linear", VECTOR, x=value, weight=weight))
+            value = writer.op("linear", VECTOR, x=value, weight=weight)
+            if shapes:
+                shape = writer.const("int32", (2,), (1, 64))
+                writer.block.operations[-1].outputs[0].name = shape = shapes.format(layer, f"shape_{number}")
+                value = writer.op("reshape", VECTOR, x=value, shape=shape)
+            else:
+                value = writer.op("relu", VECTOR, x=value)
     return line_up(graph.load(writer.runs(value).save(tmp_path / "m.mlpackage")))
 
 
@@ -37,6 +43,12 @@ def test_a_layer_ends_behind_all_that_follows_its_last_weight(tmp_path):
     assert places.find_layers(found) == [(0, 2), (4, 8), (10, 12)]
     assert come_to(found, "layer:2", "layer:1") == ([4, 10], [])
     assert [places.name_cut(found, cut) for cut in (4, 10)] == ["op:relu_6", "op:relu_15"]
+
+
+def test_numbered_values_that_lie_in_no_weight_file_are_no_layers(tmp_path):
+    """As `key_cache_0_begin_mask_0` and `key_cache_0_end_mask_0` of a program with a cache."""
+    found = line(tmp_path, [2, 3, 2], shapes="cache_{}_{}")
+    assert places.find_layers(found) == [(0, 2), (4, 8), (10, 12)]
 
 
 def test_both_orders_of_two_sizes_come_to_chunks_of_those_sizes(tmp_path):
