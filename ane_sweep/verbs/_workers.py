@@ -104,7 +104,10 @@ def open_bench(text: str, target: Path) -> Iterator[Bench]:
         )
     known = packages.described(package, text)[1]
     refuse_place(package, target)
-    folder = Path(tempfile.mkdtemp(prefix=".ane-sweep-", dir=target.parent))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=".ane-sweep-", dir=target.parent))
+    except OSError as error:
+        raise ConfigError(f"-o {format_path(target)}: cannot be written ({error.strerror})") from error
     try:
         if known.get("form") == packages.PIPELINE:
             package = chunker.extract_program(package, folder / package.name)

@@ -10,8 +10,11 @@ from placement.by_hand import conv_chain
 from ane_sweep.__main__ import main
 from ane_sweep.bridge.record import Status, read_records
 from ane_sweep.bridge.task import TaskResult
+from ane_sweep.errors import ChunkError, StageError
 from ane_sweep.mil import package
 from ane_sweep.runner import isolate
+from ane_sweep.verbs import _workers
+from ane_sweep.worker.stages import chunk as chunk_stage
 
 
 @pytest.fixture
@@ -68,6 +71,8 @@ def test_a_worker_that_dies_leaves_nothing_and_what_was_there(here, dying, capsy
         ("chunk x.mlpackage 2 -o . --force", "is there, and is nothing that this verb makes"),
         ("chunk x.mlpackage 2 -o chunks", "is there already; give another place, or --force"),
         ("chunk chunks/chunk_01.mlpackage 2 -o chunks --force", "one holds the other"),
+        ("chunk x.mlpackage 2 -o /dev/null/y", "/dev/null is no folder that can be written to"),
+        ("chunk x.mlpackage 2 -o /proc/y", "proc/y: cannot be written (No such"),
         ("chunk x.mlpackage 2 -o y --by weight", "unknown; choices: bytes, layers"),
     ],
 )
@@ -79,6 +84,26 @@ def test_a_wrong_word_is_a_sentence_and_touches_nothing(here, capsys, words, sai
     assert main(words.split()) == 2
     error = capsys.readouterr().err
     assert said in error and "Traceback" not in error and sorted(here.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("3 --own both", "--own both: model.mlpackage has no lookup"),
+        ("--at op:nosuch", "--at op:nosuch: nosuch is the name of no op there"),
+        ("--at layer:7", "--at layer:7: the names of the weights of model.mlpackage number no layers"),
+        ("90", "90 chunks: "),
+    ],
+)
+def test_a_cut_that_cannot_be_is_said_in_the_words_of_the_verb(here, capsys, monkeypatch, words, said):
+    def cut(bench, name, params, inputs):
+        with pytest.raises(ChunkError) as error:
+            chunk_stage.run(params, inputs, here / "made")
+        raise StageError(f"{bench.package}: {name}: {error.value}")
+
+    monkeypatch.setattr(_workers.Bench, "stage", cut)
+    assert main(["chunk", "x.mlpackage", *words.split(), "-o", "y"]) == 1
+    assert said in capsys.readouterr().err
 
 
 def net(path: Path) -> Path:
