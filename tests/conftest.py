@@ -8,6 +8,13 @@ sys.path.insert(0, str(Path(__file__).parent))  # hub_server, tiny: shared by te
 
 from browsers import chromium, opened, screenshots  # noqa: F401  fixtures for every room
 
+# Files whose slow tests take longest: begun first, so that no process ends long after the others (with --no-loadscope-reorder,
+# as else pytest-xdist begins with the files of most tests).
+_LONGEST = (
+    "coreml/test_sweep_on_a_stand_in.py", "test_sweep.py", "test_declarations.py", "doctor/test_doctor.py", "test_plugins.py",
+    "test_check.py", "test_install.py", "proof/test_notebooks.py", "test_mlflow_pages.py", "grow/test_equal.py",
+)  # fmt: skip
+
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch):
@@ -44,3 +51,7 @@ def pytest_configure(config):
 
     settings.register_profile("here", deadline=None)  # examples do real work, on machines of any speed
     settings.load_profile("here")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: not str(item.path).endswith(_LONGEST))
