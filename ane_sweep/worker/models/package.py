@@ -73,8 +73,10 @@ class GivenProgram:
                 made = self.call(*example)
             except (PackageError, RuntimeError, ValueError, IndexError) as error:
                 if not runnable:
+                    ids = ", ".join(one.name for one in self.taken if one.dtype != "float32")
+                    way = f"; if {ids} are looked up, say in which range: model.inputs={{NAME: {{shape: ..., dtype: int32, range: [0,N]}}}}"
                     raise StageError(
-                        f"{self.path}: its program does not run on its own default inputs: {error}"
+                        f"{self.path}: its program does not run on its first inputs: {error}{way if ids else ''}"
                     ) from error
                 continue
             if not runnable:
