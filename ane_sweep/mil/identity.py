@@ -20,9 +20,8 @@ def write_fresh_copy(source: Path, target: Path, identity: str) -> Path:
     """Write the package `source` to `target` with `identity` in it and return `target`; weights are hard links if possible."""
     found = package.read(source, kinds=("mlProgram", "pipeline"))
     found.spec.description.metadata.userDefined[KEY] = identity
-    for program in _list_programs(
-        found.spec
-    ):  # one entry of `buildInfo`, from text to text, as coremltools 9.0 writes it
+    for program in _list_programs(found.spec):
+        # one entry of `buildInfo`, from text to text, as coremltools 9.0 writes it
         info = program.attributes["buildInfo"]
         pair = info.immediateValue.dictionary.values.add()
         pair.key.CopyFrom(string_value(KEY))

@@ -15,7 +15,6 @@ from ane_sweep.bridge import disk
 from ane_sweep.bridge.stages import ALL
 from ane_sweep.bridge.task import Limits, TaskRequest, TaskResult
 from ane_sweep.errors import ConfigError, StageError
-from ane_sweep.fix import output
 from ane_sweep.folders import user_path
 from ane_sweep.machine import memory
 from ane_sweep.mil import chunker, compiled
@@ -161,11 +160,6 @@ def _made_here(target: Path) -> bool:
         return (target / "Manifest.json").is_file()
     chunks = {path.name for path in target.glob("chunk_*.mlpackage")}
     return {path.name for path in target.iterdir()} <= {*chunks, "model.mlpackage"}
-
-
-def put_in_place(made: Path, target: Path, bench: Bench) -> None:
-    """Move the result to its target in one step; an existing target stays until then."""
-    output.put_in_place(made, target)
 
 
 def size_of(path: Path) -> int:

@@ -9,6 +9,7 @@ from typing import TypedDict
 
 from ane_sweep.bridge import conversion
 from ane_sweep.errors import ConfigError, StageError
+from ane_sweep.fix import output
 from ane_sweep.mil import cut_words
 from ane_sweep.mil.package import program_paths
 from ane_sweep.terminal import NOT_ALL_OK, format_path, size
@@ -91,7 +92,7 @@ def _cut(bench: _workers.Bench, params: dict[str, object], target: Path) -> _wor
         if path.suffix != ".mlpackage":
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     sizes = {target / path.name: _workers.size_of(path) for path in program_paths(out)}
-    _workers.put_in_place(out, target, bench)
+    output.put_in_place(out, target)
     facts = conversion.convert(result.facts, _Facts)
     chunks = [{"path": str(path), "bytes": number} for path, number in sizes.items()]
     weights, handed = (", ".join(map(size, numbers)) for numbers in (facts["chunk_bytes"], facts["boundary_bytes"]))

@@ -6,6 +6,7 @@ from typing import Any
 from ane_sweep.bridge import recipes
 from ane_sweep.bridge.axes import TARGETS
 from ane_sweep.errors import ConfigError
+from ane_sweep.fix import output
 from ane_sweep.terminal import NOT_ALL_OK, duration, format_path, size
 from ane_sweep.verbs import _workers
 from ane_sweep.words import Parser
@@ -84,7 +85,7 @@ def _compress(bench: _workers.Bench, recipe: Any, target: Path) -> _workers.Resu
     if reference is not None and bench.is_small:
         metrics += bench.score(out, reference)[0].metrics
     after = _workers.size_of(out / "model.mlpackage")
-    _workers.put_in_place(out / "model.mlpackage", target, bench)
+    output.put_in_place(out / "model.mlpackage", target)
     figures = {metric.name: metric.value for metric in metrics}
     psnr, worst, bits = figures.get("psnr_db"), figures.get("psnr_worst_db"), figures["bits_per_weight"]
     done, left = result.realised.get("weights_compressed"), result.realised.get("weights_left")
