@@ -20,7 +20,7 @@ _MOST = 1000
 # A sweep's words for what this verb is told otherwise, in the reason of a failed stage.
 _WORDS = (
     (r"cuts=\[([^\]]*)\]", r"--at \1"), (r"\bown_chunks=", "--own "), ("pipeline=coreml", "--pipeline"),
-    ("pipeline=manual", "a chain, without --pipeline,"), (r"\bchunks=(\d+)", r"\1 chunks"),
+    ("pipeline=manual", "leave --pipeline out"), (r"\bchunks=(\d+)", r"\1 chunks"),
 )  # fmt: skip
 _NUMBER = re.compile(r"0?\.\d+")
 

@@ -17,6 +17,7 @@ from ane_sweep.bridge.cell import digest
 from ane_sweep.bridge.task import DRAWN
 from ane_sweep.errors import ConfigError, StageError, WeightsError
 from ane_sweep.planner import modules, packages
+from ane_sweep.worker.models import _mapped
 from ane_sweep.worker.models import module as family
 from ane_sweep.worker.stages import reference
 
@@ -175,6 +176,10 @@ HOSTILE = {
     "a base exception": (forward("raise GeneratorExit"), r"its forward raised GeneratorExit"),
     "wants a GPU": (f"{HEAD}def Net(): return LAYER.cuda()", r"it asks for a GPU, and it is built and traced on the CPU"),
     "on another device": (f"{HEAD}def Net(): return nn.Linear(4, 4, device='meta')", r"parameters are on meta; it is traced on the CPU"),
+    "a scripted one": (f"{HEAD}def Net(): return torch.jit.script(LAYER)", r"gave a program of TorchScript.*model=exported"),
+    "an exported one": (
+        f"{HEAD}def Net(): return torch.export.export(LAYER, (torch.ones(1, 4),)).module()", r"gave a program of Torch.*model=exported"
+    ),
     "no module": ("def Net(): return 5", r"gave a int; expected a torch.nn.Module"),
     "needs arguments": ("def Net(depth): return depth", r"calling it raised TypeError: .*'depth'"),
     "needs an input": (forward("return x + y", "x, y"), r"its forward raised TypeError: .*'y'"),
@@ -190,6 +195,28 @@ def test_what_it_does_wrong_is_one_sentence(here, what):
     with pytest.raises(StageError, match=f"model.path=nets.py:Net.*{said}") as caught:
         built(code)
     assert "\n" not in str(caught.value)
+
+
+UNFIT = {
+    "resizes": "LAYER.weight.data = torch.empty(2).resize_(4, 4).normal_()",
+    "gives room to a result": "LAYER.weight.data = torch.cat([torch.randn(2, 4)] * 2, out=torch.empty(1))",
+    "frees a tensor": "torch.randn(5).untyped_storage().resize_(0)",
+    "forks a process that writes": (
+        "torch.randn(1)\n    if (pid := os.fork()) == 0:\n        LAYER.weight.data.zero_()\n        os._exit(0)\n    os.waitpid(pid, 0)"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", UNFIT)
+def test_code_that_tensors_in_files_do_not_suit_is_built_in_memory(here, what, monkeypatch):
+    code = f"{HEAD}def Net():\n    LAYER = nn.Linear(4, 4)\n    {UNFIT[what]}\n    return LAYER\n"
+    plain = built(code)
+    monkeypatch.setattr(_mapped, "LARGE", 0)
+    monkeypatch.setattr(_mapped, "_PART", 1)
+    module = built(code)
+    assert module.weights_digest() == plain.weights_digest() and plain.inner.weight.any()
+    source = settled("nets.py:Net", inputs={"x": [1, 4]})
+    assert family.find_drawn_weights(params(source), dict(source.beside), module) == ["weight", "bias"]
 
 
 def test_the_line_is_the_users_not_torchs(here):

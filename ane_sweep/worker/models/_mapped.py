@@ -23,6 +23,8 @@ _MAKERS = [  # of new tensors, which share no memory
     ("empty", "empty_like", "empty_strided", "zeros", "zeros_like", "ones", "full", "rand", "randn", "clone", "_to_copy")
 ]  # fmt: skip
 _FILES: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()  # by the address of their first number
+_FORKS: list[None] = []  # one entry for each fork of this process
+os.register_at_fork(after_in_parent=lambda: _FORKS.append(None))
 
 
 class TensorFiles:
@@ -68,12 +70,24 @@ class TensorFiles:
 class BuildInFiles(TorchDispatchMode):
     """A context in which the large tensors that code makes lie in files of this process's TMPDIR, as TensorFiles has it.
 
+    Such a tensor cannot be resized, and a forked process writes into it, not into a copy.
+
     source   a file that tensors are copied from: what has been copied is given back to the system
     """
 
     def __init__(self, size: int = 0, source: SafetensorsFile | None = None):
         super().__init__()
-        self.files, self.source, self.last = TensorFiles(Path(tempfile.gettempdir()), size), source, 0
+        self.files, self.source, self.last, self.forks = (
+            TensorFiles(Path(tempfile.gettempdir()), size),
+            source,
+            0,
+            len(_FORKS),
+        )
+
+    @property
+    def was_forked(self) -> bool:
+        """True if a process was forked that may have written into tensors in files."""
+        return self.last > 0 and len(_FORKS) > self.forks
 
     def __torch_dispatch__(
         self,
@@ -91,9 +105,9 @@ class BuildInFiles(TorchDispatchMode):
         if made.layout != torch.strided or made.is_quantized or made.is_nested or made.nbytes < _PART:
             return made
         release_pages(self.last)  # whoever asks for another has filled the one before
-        made = self.files.keep(made, not func.overloadpacket.__name__.startswith("empty"))
-        self.last = made.data_ptr()
-        return made
+        kept = self.files.keep(made, not func.overloadpacket.__name__.startswith("empty"))
+        self.last = kept.data_ptr() if kept is not made else self.last
+        return kept
 
 
 def release_pages(address: int | None = None) -> None:

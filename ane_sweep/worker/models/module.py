@@ -9,7 +9,7 @@ import inspect
 import random
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -121,17 +121,41 @@ def _ignore_seeding() -> Iterator[None]:
 
 
 def _build(
-    arch: OwnArch, inputs: dict[str, Path], seed: int, around: AbstractContextManager[None] | None = None
+    arch: OwnArch,
+    inputs: dict[str, Path],
+    seed: int,
+    around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    held: int = 0,
 ) -> tuple[nn.Module, object, bool]:
     """Run the user's code, inside `around` if given, and return (module, its inputs or None, True if it drew random numbers).
 
-    Raises StageError.
+    Code that does what tensors in files do not allow is run again, and its tensors are in memory. Raises StageError.
+
+    held   bytes of an earlier module that are in memory
     """
+    files = _mapped.BuildInFiles(held)
+    try:
+        made = _build_once(arch, inputs, seed, around, files)
+        if not files.was_forked:
+            return made
+    except StageError as error:
+        if "not resizable" not in str(error):
+            raise
+    return _build_once(arch, inputs, seed, around, nullcontext())
+
+
+def _build_once(
+    arch: OwnArch,
+    inputs: dict[str, Path],
+    seed: int,
+    around: Callable[[], AbstractContextManager[None]],
+    files: AbstractContextManager[object],
+) -> tuple[nn.Module, object, bool]:
     torch.manual_seed(seed)
     np.random.seed(seed)
     random.seed(seed)
     state = _random_state()
-    with around or nullcontext(), _mapped.BuildInFiles(_mapped.LARGE if around else 0):
+    with around(), files:
         code = _own.load_object(arch, inputs["code"], inputs.get("file"))
         made: object = code
         if not isinstance(code, nn.Module):
@@ -159,7 +183,8 @@ def find_drawn_weights(params: dict[str, Any], inputs: dict[str, Path], module: 
         return []
     first = {name: _digest(value) for name, value in module.inner.named_parameters()}
     seed = int(params["weights"].get("seed", 0)) + 1
-    inner, _, _ = _build(params["model"]["arch"], inputs, seed, _ignore_seeding())
+    held = min(_mapped.LARGE, sum(value.nbytes for value in module.inner.parameters()))
+    inner, _, _ = _build(params["model"]["arch"], inputs, seed, _ignore_seeding, held)
     return [name for name, value in inner.named_parameters() if _digest(value.detach().float()) != first.get(name)]
 
 
@@ -178,6 +203,12 @@ def prepare_for_scoring(inner: nn.Module, wish: WeightsWish, file: Path | None, 
     if placed:
         raise StageError(
             f"model.path={path}: its parameters are on {', '.join(sorted(placed))}; it is traced on the CPU: build it there"
+        )
+    has_no_eval = "eval" in vars(inner)  # torch.export puts one there that raises
+    if isinstance(inner, torch.jit.ScriptModule) or has_no_eval:
+        raise StageError(
+            f"model.path={path} gave a program of TorchScript or torch.export: save it (torch.jit.save, torch.export.save), and "
+            "sweep the file with model=exported"
         )
     with _own.user_code(f"model.path={path}: eval() and float()"), _mapped.BuildInFiles():
         inner = inner.eval().float().requires_grad_(False)
