@@ -86,11 +86,12 @@ def _readme(record: Record, paths: list[Path]) -> str:
     names = [[feature.name for feature in one.input] for one in used]
     states = [f"programs[{number}].make_state()" if one.state else "None" for number, one in enumerate(used)]
     has_states, units = any(one.state for one in used), str(record.cell.get("compute_units", "all"))
+    states = states if has_states else []
     outputs = chain.find_outputs(specs, paths[0].parent, function)
-    others = "".join(
-        f"\nFunction `{name}`, for another `function_name`, takes:\n\n{_features(chain.find_inputs(specs, name))}\n"
-        for name in functions if name != function
-    )  # fmt: skip
+    others = "".join(_describe_function(specs, name, bool(states)) for name in functions if name != function)
+    if "cache_position" in chain.find_inputs(specs, function):
+        room = record.cell.get("seq_len")
+        others = f"\n`cache_position` is the token's place, counted from 0; the states have room for {room}.\n{others}"
     several = f" The {len(paths)} run in this order; each takes what those before it give, by name."
     return outward.escape_controls(
         _TEXT.format(
@@ -99,13 +100,23 @@ def _readme(record: Record, paths: list[Path]) -> str:
             of=f" of function `{function}`" if functions else "", others=others,
             inputs=_features(chain.find_inputs(specs, function)), outputs=_features(outputs),
             python=units.upper() + (f', function_name="{function}"' if functions else ""), swift=_SWIFT.get(units, "all"),
-            states=f"states = [{', '.join(states)}]  # made once; each call changes them\n" if has_states else "",
-            state=", state" if has_states else "", and_states=", states" if has_states else "",
+            states=f"states = [{', '.join(states)}]  # made once; each call changes them\n" if states else "",
+            state=", state" if states else "", and_states=", states" if states else "",
+            run=f" --function {function}" if functions else "",
             swift_function=f'configuration.functionName = "{function}"\n' if functions else "",
-            swift_state="    let state = program.makeState()  // keep it: each call changes it\n" if has_states else "",
-            using=", using: state" if has_states else "",
+            swift_states="let states = programs.map { $0.makeState() }  // made once; each call changes them\n" if states else "",
+            swift_each="(program, state) in zip(programs, states)" if states else "program in programs",
+            using=", using: state" if states else "",
         )
     )  # fmt: skip
+
+
+def _describe_function(specs: list[Model_pb2.Model], name: str, has_states: bool) -> str:
+    """Return the README's words on a function other than the one that its code loads."""
+    names = [[feature.name for feature in chain.function_description(spec, name).input] for spec in specs]
+    shared = " It reads and writes the same states: give it those of the other." if has_states else ""
+    called = f'`function_name="{name}"` and, in place of the names in the code, `{names}`.'
+    return f"\nFunction `{name}`, with {called}{shared} It takes:\n\n{_features(chain.find_inputs(specs, name))}\n"
 
 
 def _list_axes(record: Record, named: tuple[str, ...]) -> str:
@@ -179,7 +190,7 @@ for program, names{state} in zip(programs, {names}{and_states}):
     values |= program.predict(given{state})
 ```
 
-On any host: `ane-sweep run PACKAGE --input NAME=FILE.npy`.
+On any host: `ane-sweep run PACKAGE{run} --input NAME=FILE.npy`.
 
 ## Swift
 
@@ -188,11 +199,14 @@ import CoreML
 
 let configuration = MLModelConfiguration()
 configuration.computeUnits = .{swift}
-{swift_function}var values: [String: MLFeatureValue] = [:]  // the name of an input and its value
+{swift_function}var programs: [MLModel] = []
 for path in [{programs}] {{
     let compiled = try await MLModel.compileModel(at: URL(fileURLWithPath: path))
-    let program = try MLModel(contentsOf: compiled, configuration: configuration)
-{swift_state}    let names = program.modelDescription.inputDescriptionsByName.keys
+    programs.append(try MLModel(contentsOf: compiled, configuration: configuration))
+}}
+{swift_states}var values: [String: MLFeatureValue] = [:]  // the name of an input and its value
+for {swift_each} {{
+    let names = program.modelDescription.inputDescriptionsByName.keys
     let taken = Dictionary(uniqueKeysWithValues: names.compactMap {{ name in values[name].map {{ (name, $0) }} }})
     let given = try await program.prediction(from: MLDictionaryFeatureProvider(dictionary: taken){using})
     for name in given.featureNames {{ values[name] = given.featureValue(for: name) }}

@@ -43,6 +43,11 @@ class ChunkResult:
     work: work.Work
     choice: str | None = None
 
+    @property
+    def timed(self) -> list[OpRow]:
+        """Return the ops of the default function, which a call runs: an estimate is of these alone."""
+        return [row for row in self.rows if row.site.function == next(iter(self.program.functions))]
+
     def part(self) -> Part:
         ops, share = count_ops(self.rows), cost_share(self.rows)
         return Part(self.program.chunk, ops, share, self.segments, self.transitions, gates=self.gates)
@@ -115,9 +120,9 @@ class Prediction:
 
     def saving(self, rows: Sequence[OpRow]) -> advice.Saving | None:
         """Return the time saved if the Neural Engine took these rows, or None if there is no estimate."""
-        if self.estimate is None or any(row.preferred == "gpu" for row in self.rows):
+        if self.estimate is None or any(row.preferred == "gpu" for chunk in self.chunks for row in chunk.timed):
             return None
-        chunks = [(chunk.rows, chunk.work) for chunk in self.chunks]
+        chunks = [(chunk.timed, chunk.work) for chunk in self.chunks]
         return advice.estimate_saving(chunks, rows, self.chip, self.estimate.ms)
 
     def estimate_entry(self) -> dict[str, Any]:
@@ -167,7 +172,7 @@ def predict_chain(chain: Sequence[Program], chip: Chip, compute_units: str) -> P
     has_layout = bool(latency.of_chip(chip)["ane"].get("layout_here"))
     speaks_against = (
         latency.explain_withholding(
-            [row.site for row in chunk.rows], [row.preferred for row in chunk.rows], chip, has_layout
+            [row.site for row in chunk.timed], [row.preferred for row in chunk.timed], chip, has_layout
         )
         for chunk in prediction.chunks
     )
@@ -188,15 +193,17 @@ def _each_shape(chain: Sequence[Program]) -> Iterator[tuple[dict[str, tuple[int,
 def _predict(program: Program, chip: Chip, compute_units: str, mapped: int) -> ChunkResult:
     found = gates.check(program, chip, mapped)
     rows: list[OpRow] = []
-    segments, transitions, said = 0, 0, None
+    segments, transitions, said, done = 0, 0, None, None
     for sites in program.functions.values():
         placed = _place(sites, program, chip, compute_units, found)
         said = choice.against_the_gpu(placed, chip) if compute_units == "all" else said
         rows += placed
         count, changes = path.count_segments([row.preferred for row in placed])
         segments, transitions = segments + count, transitions + changes
-    units = [row.preferred for row in rows]
-    done = work.work_of([row.site for row in rows], units, transitions, work.cache_bytes(chip.family))
+        if done is None:  # the default function, which a call runs, is the first
+            units = [row.preferred for row in placed]
+            done = work.work_of(sites, units, changes, work.cache_bytes(chip.family))
+    assert done is not None
     return ChunkResult(program, rows, found, segments, transitions, done, said)
 
 

@@ -101,9 +101,12 @@ def summing(tmp_path):
 def test_what_is_said_of_states_and_functions_runs(summing, of_two, monkeypatch):
     path = summing if of_two else summing.with_name("one.mlpackage")
     said = delivery._readme(nights.cell(), [path])
-    assert ("Inputs of function `decode`:" in said) == of_two and ("`prefill`, for another" in said) == of_two
+    assert ("Inputs of function `decode`:" in said) == of_two and (
+        "Function `prefill`, with `function_name=" in said
+    ) == of_two
     (python,) = re.findall(r"```python\n(.*?)```", said, re.DOTALL)
     (swift,) = re.findall(r"```swift\n(.*?)```", said, re.DOTALL)
+    assert "in place of the names in the code, `[['x']]`" in said or not of_two
     assert "makeState()" in swift and "using: state" in swift and ('functionName = "decode"' in swift) == of_two
     monkeypatch.chdir(path.parent)
     given = {"values": {}}

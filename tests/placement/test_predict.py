@@ -303,3 +303,25 @@ def test_the_ops_and_milliseconds_beside_a_reason_are_those_of_that_reason(tmp_p
     stay = next(reason for reason in reasons if reason.rule == "path")
     assert stay.ops == 6 and "on these 6 ops in 3 places; going there costs 1.125 ms" in stay.reason
     assert sum(reason.ops for reason in reasons) == 9
+
+
+def test_the_estimate_is_of_the_default_function_alone(tmp_path):
+    """A call runs one function; ops are counted in all."""
+
+    def convolve(writer, count):
+        value = "x"
+        for _ in range(count):
+            value = writer.op("relu", IMAGE, x=value)
+        writer.block.outputs.append(value)
+
+    alone, both = Writer(x=IMAGE), Writer(x=IMAGE)
+    convolve(alone, 3)
+    convolve(both, 3)
+    both.start("second", {"x": IMAGE})
+    convolve(both, 40)
+    both.spec.description.defaultFunctionName = "main"
+    one, two = (predicted(made.save(tmp_path / f"{name}.mlpackage")) for name, made in (("a", alone), ("b", both)))
+    assert len(one.rows) == 3 and len(two.rows) == 43
+    assert two.estimate == one.estimate
+    both.spec.description.defaultFunctionName = "second"
+    assert predicted(both.save(tmp_path / "c.mlpackage")).estimate.ms > one.estimate.ms
