@@ -240,12 +240,12 @@ def find_head_start(line: OpLine) -> int | None:
 
 
 def _find_last_layers(line: OpLine) -> list[int]:
-    """Return the places of the layers from which no other layer follows."""
+    """Return the places of the layers from which no other layer follows, also not by way of a state."""
     leads_to_layer: set[str] = set()
     found = []
     for place in range(len(line.compute) - 1, -1, -1):
         op = line.compute[place]
-        leads = not leads_to_layer.isdisjoint(op.outputs)
+        leads = not leads_to_layer.isdisjoint(op.reads if op.type == "write_state" else op.outputs)
         if op.type in LAYERS and not leads:
             found.append(place)
         if op.type in LAYERS or leads:

@@ -131,3 +131,22 @@ def test_chunks_of_their_own_are_among_the_number():
     assert cuts.count_most(made, both) == 10 and cuts.count_most(made, cuts.Wish(first=3)) == 8
     assert cuts.choose_fewest(made, 210_000, both) is None, "the embedding alone has more"
     assert cuts.choose_fewest(made, 310_000, both) == [1, 5, 9]
+
+
+def test_a_layer_whose_numbers_come_back_from_a_state_is_not_the_last():
+    """Keys of the last block: written into a cache, read from it, and then looked at by the layers behind."""
+    ops = [
+        SimpleNamespace(type=kind, outputs=outputs, reads=reads)
+        for kind, outputs, reads in [
+            ("linear", ("key",), {"x"}),
+            ("write_state", (), {"cache", "key"}),
+            ("read_state", ("keys",), {"cache"}),
+            ("add", ("seen",), {"keys"}),
+            ("linear", ("hidden",), {"seen"}),
+            ("linear", ("logits",), {"hidden"}),
+            ("linear", ("unread",), {"x"}),
+            ("write_state", (), {"other", "unread"}),
+        ]
+    ]
+    line = SimpleNamespace(compute=ops, reads=[op.reads for op in ops])
+    assert cuts._find_last_layers(line) == [6, 5]
