@@ -112,7 +112,7 @@ def _readme(record: Record, paths: list[Path]) -> str:
 
 
 def _describe_function(specs: list[Model_pb2.Model], name: str, has_states: bool) -> str:
-    """Return the README's words on a function other than the one that its code loads."""
+    """Return the README's words on a function that its code does not load."""
     names = [[feature.name for feature in chain.function_description(spec, name).input] for spec in specs]
     shared = " It reads and writes the same states: give it those of the other." if has_states else ""
     called = f'`function_name="{name}"` and, in place of the names in the code, `{names}`.'

@@ -26,6 +26,8 @@ from ane_sweep.worker.models import _mapped, _own
 from ane_sweep.worker.models._ports import Port, Ports
 from ane_sweep.worker.models._types import OwnArch, WeightsWish
 
+Around = Callable[[], AbstractContextManager[object]]
+Built = tuple[nn.Module, object, bool]  # the user's module, its inputs or None, True if random numbers were drawn
 _DTYPES = {"float32": torch.float32, "int32": torch.int32, "int64": torch.int64, "bool": torch.bool}
 
 
@@ -120,13 +122,7 @@ def _ignore_seeding() -> Iterator[None]:
         yield
 
 
-def _build(
-    arch: OwnArch,
-    inputs: dict[str, Path],
-    seed: int,
-    around: Callable[[], AbstractContextManager[None]] = nullcontext,
-    held: int = 0,
-) -> tuple[nn.Module, object, bool]:
+def _build(arch: OwnArch, inputs: dict[str, Path], seed: int, around: Around = nullcontext, held: int = 0) -> Built:
     """Run the user's code, inside `around` if given, and return (module, its inputs or None, True if it drew random numbers).
 
     Code that does what tensors in files do not allow is run again, and its tensors are in memory. Raises StageError.
@@ -145,12 +141,8 @@ def _build(
 
 
 def _build_once(
-    arch: OwnArch,
-    inputs: dict[str, Path],
-    seed: int,
-    around: Callable[[], AbstractContextManager[None]],
-    files: AbstractContextManager[object],
-) -> tuple[nn.Module, object, bool]:
+    arch: OwnArch, inputs: dict[str, Path], seed: int, around: Around, files: AbstractContextManager[object]
+) -> Built:
     torch.manual_seed(seed)
     np.random.seed(seed)
     random.seed(seed)
