@@ -22,7 +22,7 @@ GROWN_FROM, AT_ONCE = 9, 5
 _FP32 = 0.6  # of a conversion to fp16: nothing is cast
 _IN_FILES, _JOINED = 1.15, 2.3  # for each byte of a conversion's weights in files; of two functions that are joined
 _WHOLE = 1.5  # of a conversion that holds every weight: gpt2 by coreai-opt took 1.85 GB, all told
-_OWN_LAYER = 0.1  # of a user's module: its largest layer, which no plan knows
+_OWN_LAYER = 0.4  # of a user's module: its largest layer, which no plan knows; one of 0.55 of 1.5 GB took 2.2 GB in all
 # of an encoder and a decoder, of up to 10.6 GiB: of its conversion, which holds every weight, too, most in files; of its largest layer
 _PAIR, _PAIR_IN_FILES, _PAIR_LAYER = 0.92, 0.46, 1.6
 # of the largest weight of those that the reference runtime does not keep: it is read, and its form is made

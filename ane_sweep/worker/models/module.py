@@ -125,7 +125,7 @@ def _ignore_seeding() -> Iterator[None]:
 def _build(arch: OwnArch, inputs: dict[str, Path], seed: int, around: Around = nullcontext, held: int = 0) -> Built:
     """Run the user's code, inside `around` if given, and return (module, its inputs or None, True if it drew random numbers).
 
-    Code that does what tensors in files do not allow is run again, and its tensors are in memory. Raises StageError.
+    Code that fails or forks while tensors of it lie in files is run again, with all of them in memory. Raises StageError.
 
     held   bytes of an earlier module that are in memory
     """
@@ -134,8 +134,8 @@ def _build(arch: OwnArch, inputs: dict[str, Path], seed: int, around: Around = n
         made = _build_once(arch, inputs, seed, around, files)
         if not files.was_forked:
             return made
-    except StageError as error:
-        if "not resizable" not in str(error):
+    except StageError:  # a tensor in a file cannot be resized, for one
+        if not files.last:
             raise
     return _build_once(arch, inputs, seed, around, nullcontext())
 
