@@ -82,23 +82,22 @@ def _readme(record: Record, paths: list[Path]) -> str:
     specs = [package.read(path, kinds=("mlProgram", "pipeline")).spec for path in paths]
     functions = [one.name for one in specs[0].description.functions] if len(specs[0].description.functions) > 1 else []
     function = str(record.realised.get("function") or (specs[0].description.defaultFunctionName if functions else ""))
-    used = [chain.function_description(spec, function) for spec in specs]
-    names = [[feature.name for feature in one.input] for one in used]
-    states = [f"programs[{number}].make_state()" if one.state else "None" for number, one in enumerate(used)]
-    has_states, units = any(one.state for one in used), str(record.cell.get("compute_units", "all"))
-    states = states if has_states else []
-    outputs = chain.find_outputs(specs, paths[0].parent, function)
+    stateful = [bool(chain.function_description(spec, function).state) for spec in specs]
+    states = [f"programs[{number}].make_state()" if holds else "None" for number, holds in enumerate(stateful)]
+    states, units = states if any(stateful) else [], str(record.cell.get("compute_units", "all"))
+    inputs, outputs = chain.find_inputs(specs, function), chain.find_outputs(specs, paths[0].parent, function)
     others = "".join(_describe_function(specs, name, bool(states)) for name in functions if name != function)
-    if "cache_position" in chain.find_inputs(specs, function):
+    if "cache_position" in inputs:
         room = record.cell.get("seq_len")
         others = f"\n`cache_position` is the token's place, counted from 0; the states have room for {room}.\n{others}"
     several = f" The {len(paths)} run in this order; each takes what those before it give, by name."
     return outward.escape_controls(
         _TEXT.format(
             model=record.cell.get("model"), asked=_list_axes(record, _AXES), sweep=record.sweep,
-            order=several if len(paths) > 1 else "", programs=", ".join(f'"{path.name}"' for path in paths), names=names,
+            order=several if len(paths) > 1 else "", programs=", ".join(f'"{path.name}"' for path in paths),
+            names=_list_inputs(specs, function),
             of=f" of function `{function}`" if functions else "", others=others,
-            inputs=_features(chain.find_inputs(specs, function)), outputs=_features(outputs),
+            inputs=_features(inputs), outputs=_features(outputs),
             python=units.upper() + (f', function_name="{function}"' if functions else ""), swift=_SWIFT.get(units, "all"),
             states=f"states = [{', '.join(states)}]  # made once; each call changes them\n" if states else "",
             state=", state" if states else "", and_states=", states" if states else "",
@@ -113,10 +112,14 @@ def _readme(record: Record, paths: list[Path]) -> str:
 
 def _describe_function(specs: list[Model_pb2.Model], name: str, has_states: bool) -> str:
     """Return the README's words on a function that its code does not load."""
-    names = [[feature.name for feature in chain.function_description(spec, name).input] for spec in specs]
     shared = " It reads and writes the same states: give it those of the other." if has_states else ""
-    called = f'`function_name="{name}"` and, in place of the names in the code, `{names}`.'
+    called = f'`function_name="{name}"` and, in place of the names in the code, `{_list_inputs(specs, name)}`.'
     return f"\nFunction `{name}`, with {called}{shared} It takes:\n\n{_features(chain.find_inputs(specs, name))}\n"
+
+
+def _list_inputs(specs: list[Model_pb2.Model], function: str) -> list[list[str]]:
+    """Return the names of what each program's function takes."""
+    return [[feature.name for feature in chain.function_description(spec, function).input] for spec in specs]
 
 
 def _list_axes(record: Record, named: tuple[str, ...]) -> str:

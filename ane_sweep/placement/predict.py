@@ -35,18 +35,16 @@ AT_DEFAULT = (
 
 @dataclass
 class ChunkResult:
+    """A program's prediction; `timed` are the rows of its default function, which a call runs: an estimate is of these alone."""
+
     program: Program
     rows: list[OpRow]
+    timed: list[OpRow]
     gates: list[Gate]
     segments: int
     transitions: int
     work: work.Work
     choice: str | None = None
-
-    @property
-    def timed(self) -> list[OpRow]:
-        """Return the ops of the default function, which a call runs: an estimate is of these alone."""
-        return [row for row in self.rows if row.site.function == next(iter(self.program.functions))]
 
     def part(self) -> Part:
         ops, share = count_ops(self.rows), cost_share(self.rows)
@@ -192,19 +190,15 @@ def _each_shape(chain: Sequence[Program]) -> Iterator[tuple[dict[str, tuple[int,
 
 def _predict(program: Program, chip: Chip, compute_units: str, mapped: int) -> ChunkResult:
     found = gates.check(program, chip, mapped)
-    rows: list[OpRow] = []
-    segments, transitions, said, done = 0, 0, None, None
-    for sites in program.functions.values():
-        placed = _place(sites, program, chip, compute_units, found)
-        said = choice.against_the_gpu(placed, chip) if compute_units == "all" else said
-        rows += placed
-        count, changes = path.count_segments([row.preferred for row in placed])
-        segments, transitions = segments + count, transitions + changes
-        if done is None:  # the default function, which a call runs, is the first
-            units = [row.preferred for row in placed]
-            done = work.work_of(sites, units, changes, work.cache_bytes(chip.family))
-    assert done is not None
-    return ChunkResult(program, rows, found, segments, transitions, done, said)
+    placed, said = [_place(sites, program, chip, compute_units, found) for sites in program.functions.values()], None
+    for rows in placed if compute_units == "all" else ():
+        said = choice.against_the_gpu(rows, chip)
+    units = [[row.preferred for row in rows] for rows in placed]
+    counts = [path.count_segments(one) for one in units]
+    timed, every = placed[0], [row for rows in placed for row in rows]  # the default function is the first
+    done = work.work_of([row.site for row in timed], units[0], counts[0][1], work.cache_bytes(chip.family))
+    segments, transitions = map(sum, zip(*counts))
+    return ChunkResult(program, every, timed, found, segments, transitions, done, said)
 
 
 def _place(sites: Sequence[Site], program: Program, chip: Chip, compute_units: str, found: list[Gate]) -> list[OpRow]:

@@ -15,10 +15,14 @@ def list_sources(chip: Chip) -> dict[str, str]:
     return {name: address for address, name in reversed(found.items()) if address}
 
 
-@cache
 def _address(source: str) -> str:
     """Return the address of a source, whose row holds the source's name or its beginning; "" for the user's measurements."""
-    return next((row["url"] for row in read_csv(FOLDER / "sources.csv") if source.startswith(row["source"])), "")
+    return next((row["url"] for row in _rows() if source.startswith(row["source"])), "")
+
+
+@cache
+def _rows() -> list[dict[str, str]]:
+    return read_csv(FOLDER / "sources.csv")
 
 
 @cache

@@ -61,9 +61,7 @@ def main(arguments: list[str]) -> int:
     explain_death()
     set_limits(task.limits.memory_bytes)
     task.tmp.mkdir(parents=True, exist_ok=True)
-    os.environ["TMPDIR"] = str(
-        task.tmp
-    )  # the task's own folder; coremltools 9.0 leaves a copy of the weights per model
+    os.environ["TMPDIR"] = str(task.tmp)  # coremltools 9.0 leaves a copy of the weights there per model
     tempfile.tempdir = None
     imports.skip_unused()
     result = attempt(task)

@@ -77,12 +77,8 @@ class BuildInFiles(TorchDispatchMode):
 
     def __init__(self, size: int = 0, source: SafetensorsFile | None = None):
         super().__init__()
-        self.files, self.source, self.last, self.forks = (
-            TensorFiles(Path(tempfile.gettempdir()), size),
-            source,
-            0,
-            len(_FORKS),
-        )
+        self.files, self.source = TensorFiles(Path(tempfile.gettempdir()), size), source
+        self.last, self.forks = 0, len(_FORKS)  # the address of the last tensor in a file; forks before
 
     @property
     def was_forked(self) -> bool:

@@ -121,6 +121,7 @@ class _Checkpoint:
     def __init__(self, folder: Path, allow_pickle: bool):
         self.folder = folder
         self.files: dict[str, Path] = {}
+        self.opened: dict[Path, SafetensorsFile] = {}  # read once: lazy tensors ask one by one
         self.pickled = False
         paths = _list_files(folder, _SAFETENSORS)
         if not paths:
@@ -145,16 +146,16 @@ class _Checkpoint:
                 content = _unpickle(path)
                 yield from ((name, content[name]) for name in here)
             else:
-                file = SafetensorsFile(path)
                 for name in here:
-                    yield name, file.view(name)
-                    file.release_pages()
+                    yield name, self.opened[path].view(name)
+                    self.opened[path].release_pages()
 
     def _shapes_of(self, path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
         if self.pickled:
             yield from ((name, tuple(t.shape)) for name, t in _unpickle(path).items() if isinstance(t, torch.Tensor))
             return
-        yield from SafetensorsFile(path).shapes.items()
+        self.opened[path] = SafetensorsFile(path)
+        yield from self.opened[path].shapes.items()
 
 
 def _list_files(folder: Path, name: str) -> list[Path]:
