@@ -31,7 +31,7 @@ SENTINEL = 0xDEADBEEF
 VERSION = 2
 _HEADER = struct.Struct("<II")
 _RECORD = struct.Struct("<IIQQQ")
-_PIECE_BYTES = 8 << 20
+_PIECE_BYTES = 64 << 10
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _MOST_POINTER_BYTES = 1024
 

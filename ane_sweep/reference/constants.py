@@ -142,7 +142,7 @@ class Constant:
             self.is_touched = True
         return self.read()
 
-    def form(self, name: str, make: Maker, dtype: torch.dtype) -> Callable[[], Tensor]:
+    def form(self, name: str, make: Maker, dtype: torch.dtype) -> Form:
         """Return a function that returns the tensor in another form; ops that ask for the same name share it.
 
         make    called with the tensor as declared and with `empty(shape, dtype)`, which returns uninitialised memory for
@@ -166,6 +166,11 @@ class Constant:
     def wide(self) -> Callable[[], Tensor]:
         """Return a function that returns the tensor with fp16 widened to fp32."""
         return self.form("wide", _widen_into, torch.float32) if self.dtype == torch.float16 else self.get
+
+    def use_wide(self, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return what `compute` makes of the fp16 tensor: widened, if that form is kept or what is read is no file, else as declared."""
+        form = self.form("wide", _widen_into, torch.float32)
+        return self.convert(compute) if form.value is None and self.is_view else compute(form())
 
     def convert(self, make: Callable[[Tensor], Tensor]) -> Tensor:
         """Return what `make` makes of the tensor; pages that were read for it alone go back to the system."""

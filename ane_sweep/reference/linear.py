@@ -16,6 +16,9 @@ from ane_sweep.reference import onednn
 from ane_sweep.reference.constants import Constant, hold
 from ane_sweep.reference.site import Site, Step, align, compute_wide, half_accumulates_wide, op, widen
 
+_ROWS = 512  # of a weight that are multiplied at a time
+_FEW = 17  # positions; from here on MKL gives the same bits whichever factor comes first, and for any slice (1,500 random shapes)
+
 Padding = list[int] | Callable[[Tensor], list[int]]
 
 
@@ -46,9 +49,39 @@ def _linear(weight: Constant, bias: Tensor | None, dtype: torch.dtype) -> Callab
             return F.linear(x.float(), widen(weight.get()), None if bias is None else widen(bias)).to(dtype)
 
         return run
-    wide_weight, wide_bias = weight.wide(), None if bias is None else widen(bias)
+    wide_bias = None if bias is None else widen(bias)
+    if _is_long(weight):
+        return partial(_multiply_in_slices, weight, wide_bias, dtype)
+    wide_weight = weight.wide()
     multiply = onednn.multiply if onednn.supports(weight, dtype) else F.linear
     return lambda x: multiply(widen(x), wide_weight(), wide_bias).to(dtype)
+
+
+def _is_long(weight: Constant) -> bool:
+    return weight.dtype == torch.float16 and weight.device.type == "cpu" and weight.shape[0] >= 2 * _ROWS
+
+
+def _multiply_in_slices(weight: Constant, bias: Tensor | None, dtype: torch.dtype, x: Tensor) -> Tensor:
+    """Return x @ weight.T + bias with torch's bits, computed for some rows of the weight at a time, so that they are widened and
+    multiplied while they lie in the CPU's caches. What torch adds in another order (few positions, batches in other strides) is left to it.
+    """
+    x = widen(x)
+    made = torch.empty((*x.shape[:-1], weight.shape[0]), dtype=dtype)
+    product = made.view(-1, weight.shape[0])
+    if len(product) < _FEW or not (x.ndim == 2 or x.is_contiguous()):
+        return F.linear(x, weight.wide()(), bias).to(dtype)
+    weight.use_wide(lambda rows: _fill_in_slices(product.t(), rows, bias, x.reshape(-1, x.shape[-1]).t()))
+    return made
+
+
+def _fill_in_slices(made: Tensor, weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
+    """Fill `made` (out, positions) with weight (out, in) @ x (in, positions) + bias, and return it."""
+    column = None if bias is None else bias[:, None]
+    starts = range(0, len(weight) - _ROWS + 1, _ROWS)
+    for start, end in zip(starts, [*starts[1:], len(weight)]):
+        rows = widen(weight[start:end])
+        made[start:end] = rows @ x if column is None else torch.addmm(column[start:end], rows, x)
+    return made
 
 
 @op("matmul")
@@ -159,11 +192,17 @@ def _convolve_channels_last(site: Site, weight: Constant, bias: Tensor | None, p
 def _pointwise(weight: Constant, bias: Tensor | None, dtype: torch.dtype) -> Callable[..., Tensor]:
     """Return a 1x1 convolution as one matrix product: (out, in) @ (in, positions)."""
     get = weight.get
+    is_long = False
     if not (_stays_half(weight) and dtype == torch.float16 and (bias is None or bias.dtype == dtype)):
-        get, bias = weight.wide(), None if bias is None else widen(bias)
+        get, bias, is_long = weight.wide(), None if bias is None else widen(bias), _is_long(weight)
     column = None if bias is None else bias[:, None]
 
     def run(x: Tensor) -> Tensor:
+        if is_long and x.shape[0] == 1:
+            made = torch.empty((1, weight.shape[0], *x.shape[2:]), dtype=dtype)
+            flat = widen(x).flatten(2)[0]
+            weight.use_wide(lambda rows: _fill_in_slices(made.flatten(2)[0], rows.flatten(1), bias, flat))
+            return made
         matrix = get().flatten(1)
         flat = x.flatten(2).to(matrix.dtype)
         if x.shape[0] == 1:

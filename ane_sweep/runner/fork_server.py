@@ -6,7 +6,7 @@ task is still one fresh process, which begins with the imports done.
 
     imports            those that a stage and its runtime declare (`warm`); a task that declares none starts cold
     environment        libraries read it while they are loaded, so a server has exactly that of its children (except
-                       TMPDIR): tasks of another environment, say other thread counts, have another server
+                       TMPDIR): tasks of another environment, say offline, have another server
     memory limit       a fork has its server's mappings: a task whose limit is not above those starts cold
     timing             each round has a server of its own. Children of one server have one memory layout, which moves
                        timings, so repeats of a timing come from several servers

@@ -28,9 +28,6 @@ _GRACE_S = 0.2
 # How often an idle thread of libgomp spins before it sleeps. Its default (300,000) is best on an idle machine; on a busy
 # one each spin is taken from the thread that the others wait for (docs/rulings.md). The user's own setting wins.
 SPINCOUNT = "10000"
-_THREAD_VARIABLES = (
-    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS",
-)  # fmt: skip
 
 
 def run_task(
@@ -60,7 +57,7 @@ def run_task(
     folder = folder.absolute()
     inputs = {role: path.absolute() for role, path in task.inputs.items()}
     task = replace(task, inputs=inputs, out=task.out.absolute(), tmp=task.tmp.absolute(), result=folder / "result.json")
-    environment = child_environment(task.threads, task.tmp) | (env or {})
+    environment = child_environment(task.tmp) | (env or {})
     limit = task.limits.memory_bytes
     # before the run, as the imports of a new server are no task's time
     server = fork_servers.get(loads, environment, python, limit) if fork_servers else None
@@ -212,7 +209,7 @@ class _Run:
         return result
 
 
-def child_environment(threads: int | None, tmp: Path) -> dict[str, str]:
+def child_environment(tmp: Path) -> dict[str, str]:
     """Return the inherited environment with the variables that make a task reproducible, quiet and able to import ane_sweep."""
     env = protocol.python_environment()
     env |= {
@@ -224,8 +221,8 @@ def child_environment(threads: int | None, tmp: Path) -> dict[str, str]:
     }
     if sys.platform == "linux" and not env.keys() & set(WAITING_VARIABLES):
         env["GOMP_SPINCOUNT"] = SPINCOUNT
-    if threads is not None:
-        env |= {name: str(threads) for name in _THREAD_VARIABLES}
+    if sys.platform == "linux":
+        env.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")  # docs/rulings.md
     if script := env.get(stand_in.VARIABLE):
         env[stand_in.VARIABLE] = os.path.abspath(script)  # the child has another working folder
     return env

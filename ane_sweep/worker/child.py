@@ -63,6 +63,7 @@ def main(arguments: list[str]) -> int:
     task.tmp.mkdir(parents=True, exist_ok=True)
     os.environ["TMPDIR"] = str(task.tmp)  # coremltools 9.0 leaves a copy of the weights there per model
     tempfile.tempdir = None
+    limit_threads(task.threads)
     imports.skip_unused()
     result = attempt(task)
     result.seconds, result.peak_bytes = time.monotonic() - started, protocol.peak_bytes()
@@ -109,6 +110,14 @@ def explain_death() -> None:
     """
     faulthandler.enable()
     faulthandler.register(signal.SIGTERM, all_threads=True, chain=False)
+
+
+def limit_threads(count: int | None) -> None:
+    """Make the libraries use `count` threads, torch also if the fork server has loaded it (its OpenBLAS keeps all cores)."""
+    if count is not None:
+        os.environ.update(dict.fromkeys(protocol.THREAD_VARIABLES, str(count)))
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(count)
 
 
 def set_limits(memory_bytes: int | None, platform: str = sys.platform) -> None:

@@ -85,9 +85,7 @@ def _one(task: Path, delay_ms: float) -> dict[str, Any]:
     """One fresh process; its environment is a worker's."""
     command = [sys.executable, "-P", "-m", "tests.bench._pool", str(task), str(delay_ms)]
     with tempfile.TemporaryDirectory() as tmp:
-        done = subprocess.run(
-            command, env=child_environment(None, Path(tmp)), capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, env=child_environment(Path(tmp)), capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"a timing ended with {done.returncode}:\n{done.stderr[-2000:]}")
     timing: dict[str, Any] = json.loads(done.stdout)

@@ -18,15 +18,15 @@ from pathlib import Path
 import psutil
 
 from ane_sweep.__main__ import main
+from ane_sweep.bridge import protocol
 from ane_sweep.bridge.plan import Outcome
 from ane_sweep.bridge.task import Task
-from ane_sweep.runner import isolate
 from ane_sweep.runner.task_runner import TaskRunner
 from tests.bench import Row, _kept, timed
 
 BAR = "1 to 1.3"
 keep = functools.partial(_kept.replace, "durations")  # it is run in pieces
-ONE_THREAD = dict.fromkeys(isolate._THREAD_VARIABLES, "1")  # threads that wait for each other work while they do
+ONE_THREAD = dict.fromkeys(protocol.THREAD_VARIABLES, "1")  # threads that wait for each other work while they do
 FEW = ["weights=random", "runtime=reference", "latency.samples=3", "latency.warmup=1", "latency.repeats=1"]
 SWEEPS = {
     "tiny": ["-m", "model=tiny-gpt2,tiny-convnext,tiny-bert,tiny-t5,unet-tiny", *FEW],

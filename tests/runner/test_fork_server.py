@@ -81,10 +81,27 @@ def test_a_task_whose_parent_is_killed_is_done_again_cold_and_so_are_the_next(ro
     assert room.run(WHO).facts["parent"] == os.getpid()
 
 
-def test_libraries_find_the_environment_of_their_task_so_another_one_has_another_parent(room):
-    one, two, again = (room.run(WHO, threads=count).facts["parent"] for count in (1, 2, 1))
+def test_libraries_find_the_environment_of_their_task_so_another_one_has_another_parent(room, monkeypatch):
+    parents = []
+    for offline in ("0", "1", "0"):
+        monkeypatch.setenv("HF_HUB_OFFLINE", offline)
+        parents.append(room.run(WHO).facts["parent"])
+    one, two, again = parents
     assert one == again != two
     assert {os.getpid()}.isdisjoint({one, two})
+
+
+def test_tasks_with_other_numbers_of_threads_have_one_parent(room, monkeypatch):
+    monkeypatch.setattr("rooms.LOADS", ("torch",))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    look = "import torch; facts = {'threads': torch.get_num_threads(), 'env': os.environ['OMP_NUM_THREADS']}\n"
+    look += "return StageResult(facts=facts | {'parent': os.getppid()})"
+    parent = None
+    for count, expected in ((2, 2), (None, 1), (2, 2)):
+        facts = room.run(look, threads=count).facts
+        parent = parent or facts["parent"]
+        assert facts == {"parent": parent, "threads": expected, "env": str(expected)}
+    assert parent != os.getpid()
 
 
 def test_a_limit_that_the_imports_alone_would_reach_is_for_a_cold_start(room):

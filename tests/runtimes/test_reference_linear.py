@@ -4,6 +4,10 @@ import math
 
 import numpy as np
 import pytest
+import torch
+
+from ane_sweep.reference import constants, linear
+from ane_sweep.reference.constants import hold, view_mapped
 
 RNG = np.random.default_rng(1)
 WIDTHS = [np.float16, np.float32]
@@ -175,7 +179,7 @@ def test_fp16_sums_are_accumulated_in_fp32(execute, mil, kind):
 
 def test_cpus_without_fast_fp16_widen_and_round(execute, mil, monkeypatch):
     """The way taken on other CPUs gives the same numbers to one rounding."""
-    from ane_sweep.reference import linear
+    from ane_sweep.reference import constants, linear
 
     x, weight, bias = normal(np.float16, 3, 24), normal(np.float16, 7, 24), normal(np.float16, 7)
 
@@ -197,3 +201,25 @@ def test_a_product_of_an_integer_and_a_constant_of_floats_is_an_integer(mil, exe
         (found,) = execute({"x": x}, lambda x, kind=kind: mil.mb.matmul(x=x, y=y.astype(kind)))
         assert found.dtype == np.int32
         np.testing.assert_array_equal(found, x @ y)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_long_weight_is_multiplied_in_slices_with_the_same_bits_wherever_it_lies(monkeypatch, seed):
+    """Within the bound of any order of summation (reference/onednn.py), for few positions, batches and odd strides too."""
+    monkeypatch.setattr(constants, "BUDGET", constants.Budget(0))
+    random = np.random.default_rng(seed)
+    batch, many, width, long = (int(random.integers(*span)) for span in ((1, 4), (1, 60), (1, 500), (1024, 2600)))
+    x, weight, bias = (
+        torch.from_numpy(normal(np.float16, *shape)) for shape in ((batch, many, width), (long, width), (long,))
+    )
+    x = random.choice([lambda x: x, lambda x: x.mT.contiguous().mT, lambda x: x[0], lambda x: x[:, ::2]])(x)
+    given = bias if random.integers(2) else None
+    released: list[int] = []
+    mapped = view_mapped(weight, lambda: released.append(1))
+    found = linear._linear(hold(weight), given, torch.float16)(x)
+    assert torch.equal(found, linear._linear(mapped, given, torch.float16)(x)) and released
+    exact = x.double() @ weight.double().T + (0 if given is None else bias.double())
+    size = x.double().abs() @ weight.double().abs().T + (0 if given is None else bias.double().abs())
+    rounding = torch.from_numpy(np.spacing(exact.abs().half().numpy())).double()
+    assert found.dtype == torch.float16 and found.is_contiguous() and found.shape == exact.shape
+    assert bool(((found.double() - exact).abs() <= rounding + (width + 1) * 2**-24 * size).all())
