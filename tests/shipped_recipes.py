@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 
 from ane_sweep.bridge import recipes
-from ane_sweep.planner import options
+from tests.shipped import all_shipped
 
 SEQ = 32
 FEED = {"input_ids": (np.arange(SEQ, dtype=np.int32)[None] * 7) % 900}
-OPTIONS = options.all_shipped("precision")
+OPTIONS = all_shipped("precision")
 
 
 def recipe(name: str) -> dict:

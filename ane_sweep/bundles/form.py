@@ -139,8 +139,7 @@ class Run:
 def record(plain: object, where: str) -> Record:
     """Convert a parsed line to a Record. Raises StoreError if no sweep can have written it."""
     found = Record.from_dict(plain, where)  # its own words for another schema
-    parts = vars(found)
-    read(Mappings, {name: parts[name] for name in ("cell", "host")})
+    read(Mappings, {"cell": found.cell, "host": found.host})
     for metric in found.metrics:
         if (metric.value or 0) < 0 and metric.name.endswith(("_ms", "_s", "_bytes")):
             raise StoreError(f"{metric.name} is below 0")

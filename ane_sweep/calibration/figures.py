@@ -104,8 +104,7 @@ def _neural_engine(taker: _RowCollector) -> None:
     taker.add("fp16_tflops", _scale(rates.flop, 1e-9), "cpu_and_ne", "products")
     taker.add("weight_gbs", _scale(rates.weights, 1e-6), "cpu_and_ne", "weights")
     if (packed := taker.ms("palettes", "palette4_gbs")) is not None:
-        bytes_there = 2.0 * count_parameters(records["palettes"])
-        rate = _divide(bytes_there, packed - rates.dispatch)
+        rate = _divide(2.0 * count_parameters(records["palettes"]), packed - rates.dispatch)
         taker.add("palette4_gbs", _scale(rate, 1e-6), "cpu_and_ne", "palettes")
     if (cut := taker.ms("chunks", "chunk_ms")) is not None:
         more = int(records["chunks"].cell["chunks"]) - 1

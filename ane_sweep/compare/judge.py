@@ -262,8 +262,7 @@ def _placement(pair: Pair) -> list[Change]:
     before = {_place_key(entry): entry for entry in pair.a.placement}
     changes = []
     for entry in pair.b.placement:
-        old = before.get(_place_key(entry))
-        was, now = _ane_share(old), _ane_share(entry)
+        was, now = _ane_share(before.get(_place_key(entry))), _ane_share(entry)
         if was is None or now is None or abs(was - now) < 1e-9:
             continue
         text = f"{entry.kind} for {entry.chip}: {100 * was:.0f} -> {100 * now:.0f} % of the ops on the ANE"

@@ -327,7 +327,7 @@ def make_move(
 
 def _place_constant(graph: Graph, build: Builder, name: str, view: AxisView, made: MovedConstants) -> str:
     """Return a constant in another layout: under another shape, or as a new weight. Raises ValueError for a compressed one."""
-    if view.is_identity:
+    if view.keeps_order and view.source == view.shape:
         return name
     if (name, view) not in made:
         value, steps = graph.value(name), view.steps

@@ -45,10 +45,6 @@ class AxisView:
         """Return True if a reshape alone makes this view."""
         return len(self.atoms) <= 1
 
-    @property
-    def is_identity(self) -> bool:
-        return self.keeps_order and self.source == self.shape
-
     def inverse(self) -> "AxisView":
         """Return the view back to the source."""
         own = tuple(self.atoms[axis] for axis in self.order)

@@ -9,11 +9,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import prod
 from pathlib import Path
 
 from ane_sweep.errors import PackageError
 from ane_sweep.machine import asset_ops
-from ane_sweep.machine.asset_ops import AssetOp, count_numbers, split_type
+from ane_sweep.machine.asset_ops import AssetOp, split_type
 from ane_sweep.placement.findings import Finding, Severity
 from ane_sweep.placement.rows import count_text
 
@@ -96,7 +97,8 @@ def _judge_source(path: Path) -> AssetReport:
     weights: Counter[str] = Counter()
     for op in ops:
         if op.name == "constant":
-            weights[split_type(op.gives[0])[1]] += count_numbers(op.gives[0])
+            shape, element = split_type(op.gives[0])
+            weights[element] += max(0, prod(shape))
     counts = Counter(op.name for op in ops if op.name not in ("constant", "output"))
     return AssetReport(
         path, str(producer), dict(counts.most_common()), dict(weights.most_common()), findings=find_faults(ops)

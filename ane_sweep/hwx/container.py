@@ -90,7 +90,7 @@ def text_at(data: bytes, offset: int) -> str:
 
 def read(path: Path) -> Container:
     """Read the container at `path`. Raises PackageError if the file is of another kind, truncated, or has offsets outside itself."""
-    source = FileBytes(path, _read_content(path))
+    source = FileBytes(path, read_content(path, MAX_BYTES))
     magic, cpu, subtype, _, count, size = source.unpack("6I", 0, "the header")
     if magic != MAGIC or cpu != CPU_TYPE:
         raise source.wrong(f"it begins with {magic:#010x} and CPU type {cpu:#x}, not {MAGIC:#010x} and {CPU_TYPE:#x}")
@@ -112,9 +112,10 @@ def read(path: Path) -> Container:
     return found
 
 
-def _read_content(path: Path) -> bytes:
+def read_content(path: Path, most: int) -> bytes:
+    """Return the content of a file of at most `most` bytes. Raises PackageError if it cannot be read."""
     try:
-        return untrusted.read_file(path, MAX_BYTES)
+        return untrusted.read_file(path, most)
     except IsADirectoryError:
         raise PackageError(f"{path}: a folder; name a .hwx file in it") from None
     except ValueError as error:

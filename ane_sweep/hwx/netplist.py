@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.parsers.expat import ExpatError
 
 from ane_sweep.errors import PackageError
-from ane_sweep.mil import untrusted
+from ane_sweep.hwx.container import read_content
 
 MAX_BYTES = 64 << 20
 _SIZES = ("BatchSize", "InputChannels", "InputHeight", "InputWidth")
@@ -51,12 +51,7 @@ class NetPlist:
 
 def read(path: Path) -> NetPlist:
     """Read the net.plist at `path`. Raises PackageError if it is no property list, or names no network."""
-    try:
-        content = untrusted.read_file(path, MAX_BYTES)
-    except ValueError as error:
-        raise PackageError(f"{path}: not read: {error}") from None
-    except OSError as error:
-        raise PackageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    content = read_content(path, MAX_BYTES)
     try:
         found = plistlib.loads(content)
     except _BROKEN as error:

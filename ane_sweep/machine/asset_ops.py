@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from math import prod
 from pathlib import Path
 
 from ane_sweep.errors import PackageError
@@ -44,11 +43,6 @@ def split_type(text: str) -> tuple[tuple[int, ...], str]:
         return (), text
     shape = tuple(-1 if part == "?" else int(part) for part in found[1].split("x")[:-1])
     return shape, found[2]
-
-
-def count_numbers(text: str) -> int:
-    """Return the count of numbers of a tensor type, 0 if a length is unknown."""
-    return max(0, prod(split_type(text)[0]))
 
 
 def read(path: Path) -> list[AssetOp]:

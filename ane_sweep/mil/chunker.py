@@ -73,7 +73,8 @@ def chunk(source: Path, out: Path, request: ChunkRequest) -> dict[str, Any]:
         chosen = _choose_cuts(joined.line, request, source.name)
         notes = _describe_imbalance(joined.line, chosen)
     parts = {
-        name: split_at(line, joined.in_function(index, chosen)) for index, (name, line) in enumerate(lines.items())
+        name: split_at(line, [joined.places[place][index] for place in chosen])
+        for index, (name, line) in enumerate(lines.items())
     }
     for index in range(len(chosen) + 1):
         target = out / package.chunk_name(index)

@@ -240,8 +240,7 @@ def check_record(value: MIL_pb2.Value, package: packages.Package) -> BlobRecord:
     """
     kind = tensor_type(value.type)
     reference = value.blobFileValue
-    blobs = package.blobs(reference.fileName)
-    record = blobs.record(reference.offset)
+    record = package.blobs(reference.fileName).record(reference.offset)
     where = _describe_place(value, package)
     if kind is None or not kind.is_static or (kind.dtype not in NUMPY and kind.dtype not in PACKED_BITS):
         raise PackageError(f"{package.path}: {where} has type {kind.dtype if kind else 'none'}, which is not read here")

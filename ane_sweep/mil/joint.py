@@ -25,9 +25,6 @@ class Joint:
     line: OpLine
     places: dict[int, list[int]]
 
-    def in_function(self, index: int, chosen: list[int]) -> list[int]:
-        return [self.places[place][index] for place in chosen]
-
 
 def join(lines: list[OpLine]) -> Joint:
     """Return one line that represents all functions of a package."""

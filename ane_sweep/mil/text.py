@@ -113,8 +113,7 @@ class _Parser:
 
     def function(self, spec: Model_pb2.Model) -> None:
         self.take("func")
-        name = self.take()
-        function = spec.mlProgram.functions[name]
+        function = spec.mlProgram.functions[self.take()]
         self.take("<")
         opset = self.take()
         if opset not in OPSETS:

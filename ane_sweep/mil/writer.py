@@ -33,8 +33,7 @@ def write(parts: dict[str, tuple[Program, Chunk]], target: Path) -> None:
 
     Weights that several functions use are written once.
     """
-    programs = [program for program, _ in parts.values()]
-    source = programs[0].spec
+    source = next(program.spec for program, _ in parts.values())
     spec = _empty_spec(source)
     moved: dict[BlobKey, int] = {}
     with BlobWriter(package.create(target)) as weights:

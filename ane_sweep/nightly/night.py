@@ -152,7 +152,7 @@ def delete_old(out: Path, store: cache.Store, *, keep_runs: int, cache_gb: float
     unfinished, was not made by a nightly, or has a record that `good` uses. While another sweep uses the cache, the
     cache stays, with a warning.
     """
-    needed = needed_for_good(out)
+    needed = {one.sweep for one in sides.newest(sides.good_nights(out))}
     finished = [run for run in runs.list_runs(out) if run.finished and run.info.get("nightly")]
     gone = [run.stamp for run in finished[keep_runs:] if run.stamp not in needed and runs.delete(run)]
     try:
@@ -160,8 +160,3 @@ def delete_old(out: Path, store: cache.Store, *, keep_runs: int, cache_gb: float
     except StoreError as error:
         terminal.say(f"doubt: {error}")
     return gone
-
-
-def needed_for_good(out: Path) -> set[str]:
-    """Return the runs that contain the baseline of a cell."""
-    return {one.sweep for one in sides.newest(sides.good_nights(out))}

@@ -59,8 +59,7 @@ def format_modules(places: Sequence[ModulePlace], basis: Basis) -> list[str]:
     made = [f"by module, of the planner cost ({BASES[basis]}):"]
     for place in places:
         del above[place.depth :]
-        inside = f"{above[-1]}." if above else ""
-        name = place.path.removeprefix(inside)
+        name = place.path.removeprefix(f"{above[-1]}." if above else "")
         above.append(place.path)
         where = f"  ({place.line})" if place.line else ""
         made.append(f"{'  ' * (place.depth + 1)}{name}: {describe_place(place)}{where}")

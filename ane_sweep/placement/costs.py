@@ -70,8 +70,7 @@ def regime(site: Site) -> str:
             return "tiny" if size < TINY_KERNEL else "small"
         return "large" if size > LARGE_KERNEL else "medium"
     if kind == "transpose":
-        perm = site.value("perm", (0,))
-        return "batch" if perm[0] != 0 else "inner"
+        return "batch" if site.value("perm", (0,))[0] != 0 else "inner"
     return "all"
 
 

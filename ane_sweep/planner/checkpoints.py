@@ -175,8 +175,7 @@ def _weights_files(option: ModelSettings, label: str, lookup: Lookup, allow_pick
                 f"model={option.name}: {index.path} maps a tensor to {str(strange[0])[:80]!r}, which is no file beside it; "
                 "fetch it again"
             )
-        names = sorted(set(listed.values()))
-        shards = [(name, lookup(name)) for name in names]
+        shards = [(name, lookup(name)) for name in sorted(set(listed.values()))]
         if missing := [name for name, file in shards if file is None]:
             raise ConfigError(
                 f"model={option.name}: {label} lacks {', '.join(missing)}, which its index lists; fetch it again"

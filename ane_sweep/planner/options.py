@@ -104,11 +104,6 @@ def shipped(group: str, name: str) -> Option:
     return derive.complete(group, name, option)
 
 
-def all_shipped(group: str) -> dict[str, Option]:
-    """Return all options of a group that come with ane-sweep, by name."""
-    return {name: shipped(group, name) for name in names([conf_dir()], group)}
-
-
 def _listed(folder: Path) -> list[tuple[str, str]]:
     """Return (folder with a slash, name) of each option under a group's folder."""
     pairs = []

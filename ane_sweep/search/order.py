@@ -17,15 +17,14 @@ if TYPE_CHECKING:
     import optuna
 
 Gains = tuple[float, ...]  # of the objectives, more is better
+Excess = Mapping[str, float] | None
 
 
 class Order(Protocol):
     """The protocol of an order; `key` is a cell's key."""
 
     def next(self, open_: Collection[str]) -> str | None: ...
-    def tell(
-        self, key: str, value: float | None, gains: Gains | None, excess: Mapping[str, float] | None = None
-    ) -> None: ...
+    def tell(self, key: str, value: float | None, gains: Gains | None, excess: Excess = None) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,7 @@ class Predicted:
             return min(hopeful, key=lambda key: (self.bands[key].middle, key))
         return self.rest.next([key for key in open_ if key not in self.bands]) if self.rest else None
 
-    def tell(
-        self, key: str, value: float | None, gains: Gains | None, excess: Mapping[str, float] | None = None
-    ) -> None:
+    def tell(self, key: str, value: float | None, gains: Gains | None, excess: Excess = None) -> None:
         if (band := self.bands.get(key)) is None:
             if self.rest:
                 self.rest.tell(key, value, gains, excess)
@@ -121,9 +118,7 @@ class Asked:
     def _place(self, drawn: Drawn) -> tuple[int | float, ...]:
         return tuple(drawn[axis] for axis in self.space)
 
-    def tell(
-        self, key: str, value: float | None, gains: Gains | None, excess: Mapping[str, float] | None = None
-    ) -> None:
+    def tell(self, key: str, value: float | None, gains: Gains | None, excess: Excess = None) -> None:
         if (trial := self.asked.pop(key, None)) is not None:
             self.study.tell(trial, gains, excess)
 

@@ -114,13 +114,6 @@ def psnr_db(*, reference: np.ndarray, candidate: np.ndarray) -> float:
     return closeness.psnr_db()
 
 
-def cosine(*, reference: np.ndarray, candidate: np.ndarray) -> float:
-    """Return the cosine similarity of the two arrays as vectors, -1 to 1."""
-    closeness = Closeness()
-    closeness.add(reference=reference, candidate=candidate)
-    return closeness.cosine()
-
-
 def recorded_db(value: float) -> float:
     """Return a PSNR as a JSON number: EXACT_DB for inf, otherwise at most 199.9 (and at least -199.9)."""
     if value == math.inf:

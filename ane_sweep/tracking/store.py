@@ -265,8 +265,7 @@ def _create_database(target: str) -> None:
     try:
         aside.touch()  # fails at once in a folder that takes no file; MLflow would try for minutes
         beside = f"{target.partition('?')[0].rpartition('/')[0]}/{aside.name}"  # written as the target is
-        store = MlflowClient(tracking_uri=beside)._tracking_client.store
-        store.engine.dispose()
+        MlflowClient(tracking_uri=beside)._tracking_client.store.engine.dispose()
         with suppress(FileExistsError):  # another sweep was quicker: its database is as good
             os.link(aside, path)
     finally:

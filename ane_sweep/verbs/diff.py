@@ -92,7 +92,11 @@ def _diff(given: argparse.Namespace, options: Parser) -> int:
         print(f"  {name}: {text}")
     if ops is not None:
         _print_ops(ops, furthest)
-        _print_modules(drift_by_module.format_drifts(drift_by_module.roll_up(ops.seen, second)))
+        if lines := drift_by_module.format_drifts(drift_by_module.roll_up(ops.seen, second)):
+            print(
+                "by module of B, drift of the value before it and of its last value, relative to A's largest magnitude:"
+            )
+            print(indent("\n".join(lines), "  "))
     if changes:
         print(f"predicted on {given.chip}, A to B, by module; cost is the planner's, as a share of all of A's:")
         print(indent("\n".join(by_module.format_changes(changes)), "  "))
@@ -102,12 +106,6 @@ def _diff(given: argparse.Namespace, options: Parser) -> int:
 def _compare_placement(given: argparse.Namespace) -> list[ModuleChange]:
     a, b = (judge.judge(path, chip=given.chip, measured=find_measurements).ops for path in (given.a, given.b))
     return by_module.compare_modules(a, b)
-
-
-def _print_modules(lines: list[str]) -> None:
-    if lines:
-        print("by module of B, drift of the value before it and of its last value, relative to A's largest magnitude:")
-        print(indent("\n".join(lines), "  "))
 
 
 def _compare_outputs(a: dict[str, object], b: dict[str, object]) -> dict[str, tuple[str, float]]:

@@ -41,7 +41,6 @@ def _swept(request: "Request", out: Path, args: list[str]) -> tuple[int, Path]:
     if request.settings.nightly.enabled:
         from ane_sweep.nightly import night
 
-        code = night.night(request, out, args)
-        return code, runs.find_run(out, None).folder
+        return night.night(request, out, args), runs.find_run(out, None).folder
     folder, records = engine.sweep(request, out, args)
     return engine.exit_code(records), folder

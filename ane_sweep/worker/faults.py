@@ -126,8 +126,7 @@ def _save_random(params: dict[str, Any], folder: Path) -> Path:
 
     from ane_sweep.worker.models.weights import load_state
 
-    random = {**params["weights"], "kind": "random"}
-    state = load_state(random, None, params["model"])
+    state = load_state({**params["weights"], "kind": "random"}, None, params["model"])
     folder.mkdir(parents=True)
     save_file({name: tensor.contiguous().clone() for name, tensor in state.items()}, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(params["model"]["arch"]), encoding="utf-8")

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from ane_sweep.bridge.axes import declared
 from ane_sweep.bridge.building import Options
 from ane_sweep.bridge.kinds import KINDS
-from ane_sweep.planner import options
 from ane_sweep.worker import models
 from ane_sweep.worker.models._ports import Port
 from ane_sweep.worker.models._types import Model
 from tests.bench import Row
+from tests.shipped import all_shipped
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ def run() -> list[Row]:
 
 def tiny_options() -> list[dict[str, Any]]:
     """The options of conf/model in miniature, one a family."""
-    return [option for name, option in options.all_shipped("model").items() if name.startswith("tiny-")]
+    return [option for name, option in all_shipped("model").items() if name.startswith("tiny-")]
 
 
 def _rows(option: dict[str, Any]) -> list[Row]:

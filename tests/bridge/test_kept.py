@@ -13,7 +13,6 @@ from ane_sweep.bridge.figures import Metric, Timing
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.compare import history as compare_history
 from ane_sweep.compare import sides
-from ane_sweep.nightly import night
 from ane_sweep.nightly.rotation import Rotation
 from ane_sweep.planner import checkpoint_files
 from ane_sweep.store import past as history
@@ -135,7 +134,8 @@ def test_one_nights_damaged_records_and_tags_end_no_other_nights_comparison(tmp_
         write_run(tmp_path, stamp, [cell()])
         sides.tag_good(tmp_path, stamp)
     (tmp_path / "runs" / "n2" / "records.jsonl").write_bytes(content)
-    assert len(sides.side(tmp_path, "good").records) == 1 and night.needed_for_good(tmp_path) == {"n3"}
+    assert len(sides.side(tmp_path, "good").records) == 1
+    assert {one.sweep for one in sides.newest(sides.good_nights(tmp_path))} == {"n3"}
     (series,), _ = compare_history.read(tmp_path, 60)
     assert series.stamps == ["n1", "n3"]
     assert capsys.readouterr().err.count("doubt: ") == 1

@@ -208,7 +208,8 @@ def test_every_palette_was_ready_when_coremltools_asked(program):
 
     for name in ("p4_g16_scaled", "sparse50_p4"):
         _, done = passes.apply(passes.load(program("iOS18") / "model.mlpackage"), recipe(name))
-        assert done.palettes.late == 0 and not done.palettes.unused
+        assert done.palettes.late == 0
+        assert not done.palettes._ahead and done.palettes._next is None, "all that were announced were requested"
 
 
 def test_large_fp16_weights_are_pruned_as_much_as_asked():

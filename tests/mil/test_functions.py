@@ -104,8 +104,8 @@ def test_a_cut_that_one_function_lacks_is_no_cut(merged):
         parted = [{key for names in line.blobs[:p] for key in names} for p, line in zip(places, lines, strict=True)]
         shared = set(lines[0].sizes) & set(lines[1].sizes)
         assert parted[0] & shared == parted[1] & shared
-    joined = [both.in_function(1, both.line.positions)]
-    assert joined[0] == sorted(set(joined[0])), "in the same order in both"
+    joined = [both.places[place][1] for place in both.line.positions]
+    assert joined == sorted(set(joined)), "in the same order in both"
 
 
 def test_embedding_and_head_apart(mil, tmp_path):

@@ -9,11 +9,12 @@ import pytest
 from ane_sweep.bridge import families
 from ane_sweep.bridge.kinds import KINDS, tasks_with
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import architecture, checkpoints, options
+from ane_sweep.planner import architecture, checkpoints
 from ane_sweep.worker import models
 from ane_sweep.worker.models import weights
+from tests.shipped import all_shipped
 
-EVERY = options.all_shipped("model")
+EVERY = all_shipped("model")
 OPTIONS = {
     name: option for name, option in EVERY.items() if not {"path", "defaults"} & set(option)
 }  # the others are built of what is given

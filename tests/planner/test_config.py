@@ -12,6 +12,7 @@ from ane_sweep.bridge.settings import RunSettings
 from ane_sweep.errors import ConfigError
 from ane_sweep.planner import config, options, schema
 from ane_sweep.planner.paths import conf_dir
+from tests.shipped import all_shipped
 
 
 def problems(*args: str) -> list[str]:
@@ -178,7 +179,7 @@ def test_every_shipped_key_is_in_the_table_and_every_name_is_its_files():
     }
     assert names == set(schema.KEYS)
     for group in schema.GROUP_KEYS:
-        for name, option in options.all_shipped(group).items():
+        for name, option in all_shipped(group).items():
             assert option["name"] == name
 
 

@@ -15,10 +15,11 @@ from tiny import ARCH, gpt2_checkpoint
 from ane_sweep.__main__ import main
 from ane_sweep.bridge import families
 from ane_sweep.errors import ConfigError
-from ane_sweep.planner import checkpoints, config, options, served
+from ane_sweep.planner import checkpoints, config, served
 from ane_sweep.planner.plan import make_plan
+from tests.shipped import all_shipped
 
-SHIPPED = [*options.all_shipped("model").values()]
+SHIPPED = [*all_shipped("model").values()]
 SERVED = [option for option in SHIPPED if "arch" in option and families.serves(option["family"])]
 
 

@@ -23,12 +23,12 @@ from ane_sweep.bridge.cell import Cell
 from ane_sweep.bridge.record import Record, Status
 from ane_sweep.planner import config
 from ane_sweep.planner.matrix import Request
-from ane_sweep.planner.options import all_shipped
 from ane_sweep.planner.paths import conf_dir
 from ane_sweep.report import beside
 from ane_sweep.report.views import Cells
 from tests.proof import notebooks
 from tests.proof.notebooks import Row
+from tests.shipped import all_shipped
 
 LONGEST, LAYERS, RUN = 512, 12, 32
 DEEPER = {

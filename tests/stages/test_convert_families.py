@@ -13,10 +13,10 @@ from tiny import refused
 from ane_sweep.bridge.building import Options
 from ane_sweep.bridge.families import serves
 from ane_sweep.bridge.kinds import KINDS
-from ane_sweep.planner.options import all_shipped
 from ane_sweep.worker.programs.mlprogram import size as packages
 from ane_sweep.worker.stages import convert
 from tests.bench import families
+from tests.shipped import all_shipped
 
 TINY = {option["name"]: option for option in families.tiny_options()}
 VARIANTS = ("original", "split_einsum")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ane_sweep.errors import StageError
-from ane_sweep.stats.psnr import EXACT_DB, Closeness, cosine, psnr_db, recorded_db
+from ane_sweep.stats.psnr import EXACT_DB, Closeness, psnr_db, recorded_db
 from ane_sweep.stats.ranks import ranks
 from ane_sweep.worker import runtimes
 from ane_sweep.worker.feeds import agreement
@@ -18,6 +18,12 @@ from ane_sweep.worker.feeds.arrays import StackWriter, list_names, map_array
 from ane_sweep.worker.stages import score
 
 RNG = np.random.default_rng(0)
+
+
+def cosine(*, reference, candidate):
+    closeness = Closeness()
+    closeness.add(reference=reference, candidate=candidate)
+    return closeness.cosine()
 
 
 def test_psnr_of_known_arrays():

@@ -21,8 +21,7 @@ def write(judgements: list[Judgement], unread: list[Unread]) -> str:
     notes = [{"level": "error", "message": {"text": make_public(one.error)}} for one in unread]
     invocation = {"executionSuccessful": not unread, **({"toolExecutionNotifications": notes} if notes else {})}
     run = {"tool": {"driver": driver}, "invocations": [invocation], "columnKind": "utf16CodeUnits", "results": results}
-    log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
-    return json.dumps(log, indent=1)
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1)
 
 
 def _rule(rule: str) -> dict[str, object]:

@@ -48,19 +48,13 @@ def _describe(first: ObservedValue, plain: float | None, seen: Sequence[Observed
     cause = (
         "fp16 alone does as well" if plain is not None and not plain < PART else f"fp16 alone is {_share(plain)} off"
     )
+    off, loss = _share(first.drift), _share(most.own)
+    off = "not finite where fp32 is" if off == "not finite" else f"{off} of its peak"
+    loss = "makes it so" if loss == "not finite" else f"loses {loss}, the most"
     return (
-        f"parts from fp32 here: {_off(first.drift)}; {own} {_loss(most.own)}; {cause}; "
+        f"parts from fp32 here: {off}; {own} {loss}; {cause}; "
         f"the worst output has {_worst_output(seen, outputs):.0f} dB"
     )
-
-
-def _off(part: float | None) -> str:
-    return "not finite where fp32 is" if part is not None and not math.isfinite(part) else f"{_share(part)} of its peak"
-
-
-def _loss(part: float | None) -> str:
-    lost = part is not None and not math.isfinite(part)
-    return "makes it so" if lost else f"loses {_share(part)}, the most"
 
 
 def _share(part: float | None) -> str:

@@ -41,8 +41,7 @@ def svg(program: CompiledProgram, task: TaskDescriptor) -> str:
         name = show.describe_constants(task)
         parts += [_box(10 + columns[1], bottom, _wide([name]), [name], "constants")]
         parts += [_draw_line(40 + columns[1], bottom - _BOX / 2, 40 + columns[1], middle + _BOX / 2 + 4)]
-    high = max(bottom, centres[-1]) + _ROW
-    return _page(columns[3] + 20, high, parts)
+    return _page(columns[3] + 20, max(bottom, centres[-1]) + _ROW, parts)
 
 
 def _page(wide: float, high: float, parts: list[str]) -> str:

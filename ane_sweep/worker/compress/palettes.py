@@ -160,11 +160,6 @@ class Palettes:
         self._coming, self._most = iter(groups), most
         self._next = next(self._coming, None)
 
-    @property
-    def unused(self) -> int:
-        """Return the number of announced groups that were not requested."""
-        return len(self._ahead) + (self._next is not None) + sum(1 for _ in self._coming)
-
     def function(self, bits: int, ignore_zeros: bool) -> Callable[[np.ndarray], Palette]:
         def look_up(numbers: np.ndarray) -> Palette:
             self._go_ahead()

@@ -146,21 +146,17 @@ def _find_table_sizes(program: graph.Program) -> dict[str, int]:
         if op.type in _PASSES:
             leads |= dict.fromkeys(op.outputs, heads)
         rows = _table_size(program, op)
-        for name in set().union(*(leads.get(one, set()) for one in _names_of(op, "indices"))) if rows else ():
+        for name in set().union(*(leads.get(one, set()) for one in op.names("indices"))) if rows else ():
             sizes[name] = min(rows or 0, sizes.get(name, rows or 0))
     return sizes
 
 
 def _table_size(program: graph.Program, op: graph.Op) -> int | None:
-    table = _names_of(op, "x")
+    table = op.names("x")
     if op.type not in _LOOKUPS or not table or table[0] not in program.types:
         return None
     kind = program.tensor_type(table[0])
     return kind.shape[0] if kind is not None and kind.shape and isinstance(kind.shape[0], int) else None
-
-
-def _names_of(op: graph.Op, parameter: str) -> list[str]:
-    return [name for name in op.inputs.get(parameter, []) if isinstance(name, str)]
 
 
 VARIANTS = {"original": build_given}

@@ -54,8 +54,7 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     with np.load(inputs["examples"] / "wanted.npz") as arrays:
         answers = dict(arrays)
     ((name, torchs),) = expected.items()
-    kind = _SCORES[KINDS[settings.model.task].leaves]
-    scores = kind(answers)
+    scores = _SCORES[KINDS[settings.model.task].leaves](answers)
     runtime = runtimes.load(params, inputs)
     place = 0
     for index, outputs in enumerate(runtime.predict_each(feeds)):

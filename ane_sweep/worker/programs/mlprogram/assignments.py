@@ -156,8 +156,7 @@ def convert_assignment(context: TranscriptionContext, node: Node) -> None:
     if not node.attr["cuts"] and value.shape == x.shape and value.dtype == x.dtype:
         context.add(mb.identity(x=value, name=node.name))
         return
-    nothing = f"{node.name}_nothing"
-    context.add(None, torch_name=nothing)
+    context.add(None, torch_name=f"{node.name}_nothing")
     names = list(node.inputs[given:])
     cuts = [(kind, [names.pop(0) for _ in range(_CUTS[kind])]) for kind in node.attr["cuts"]]
     context.add(_write_part(context, node, x, cuts, value), node.name)

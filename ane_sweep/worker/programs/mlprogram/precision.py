@@ -45,15 +45,11 @@ class Fp32Ops:
 def _is_mask(var: Var) -> bool:
     """Return True for a causal mask: a constant that hides keys, a product that makes one inside, or the input."""
     if var.val is not None:
-        return bool(var.val.ndim == 4) and _hides(var.val)
+        return bool(var.val.ndim == 4 and var.val.min() <= MASKED)
     if var.op is None or var.op.op_type != "mul":
         return bool(var.name == "causal_mask")
     factor = next((one.val for one in (var.op.x, var.op.y) if one.val is not None), None)
-    return factor is not None and factor.size == 1 and _hides(factor)
-
-
-def _hides(values: np.ndarray) -> bool:
-    return bool(values.min() <= MASKED)
+    return factor is not None and factor.size == 1 and bool(factor.min() <= MASKED)
 
 
 def choose_precision(compute: str, wide: Fp32Ops) -> object:
