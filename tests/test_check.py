@@ -87,7 +87,6 @@ def test_repeats_bring_the_gate_back_and_a_time_that_answers_nothing_is_no_doubt
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_runtime_by_name_is_measured_and_may_be_in_doubt(out, busy_gate):
     code, (record,) = run(out, "runtime=reference", "latency.repeats=1", "latency.samples=5")
     assert busy_gate and (code, record.status) == (3, Status.DEGRADED) and BUSY in record.reason

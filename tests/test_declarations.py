@@ -342,7 +342,6 @@ def write_kind(house: House) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_one_more_kind_of_program_is_one_folder(house):
     write_kind(house)
     planned = house.run("plan", *TINY, "runtime=script", "precision=fp32")
@@ -389,7 +388,6 @@ def test_a_kind_of_program_has_the_functions_that_stages_call(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_one_more_family_is_one_module_and_one_yaml(house):
     house.write("ane_sweep/worker/models/gpt9.py", (PACKAGE / "worker/models/gpt2.py").read_text())
     text = yaml.safe_dump(options.shipped("model", "tiny-gpt2"), sort_keys=False)
@@ -445,7 +443,6 @@ def test_one_more_precision_is_one_file(house):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_one_more_chip_is_one_file(house, tmp_path):
     """Rules and limits follow from its family, also from one that ends in a letter; its estimate from its own rate."""
     table = "ane_sweep/placement/data/chips.json"
@@ -458,7 +455,6 @@ def test_one_more_chip_is_one_file(house, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_one_more_plot_is_one_module_and_its_place_in_the_report(house):
     document = "ane_sweep/report/document.py"
     house.write("ane_sweep/report/numbers.py", PLOT)

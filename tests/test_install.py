@@ -161,7 +161,6 @@ def timed_sweep(out: Path, stamp: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_the_planners_verbs_work_without_torch(planner, tmp_path):
     out, program = tmp_path / "out", tmp_path / "m.mlpackage"
     timed_sweep(out, "one")

@@ -362,7 +362,6 @@ def test_kill_9_after_the_records_costs_nothing_but_the_report(finished):
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_ctrl_c_ends_the_workers_and_the_same_command_goes_on(tmp_path):
     args = ["-m", *EAGER, "variant=original,split_einsum"]
     parent = spawn(tmp_path, *args)

@@ -35,11 +35,7 @@ def executed(path, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, marks=[pytest.mark.ci] * (path.stem == "which_ops")) for path in EXAMPLES],
-    ids=lambda path: path.stem,
-)
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs_to_its_end(path, tmp_path):
     shown = executed(path, tmp_path)
     plain = "\n".join(data.get("text/plain", "") for data in shown)

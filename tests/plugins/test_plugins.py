@@ -187,7 +187,6 @@ def test_a_folder_of_the_users_own_stands_before_a_plug_in(site, tmp_path, monke
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_a_cell_of_a_plug_in_s_model_runtime_and_precision_is_swept_and_its_record_says_whose_they_are(site):
     installed.example(site)
     quick = ("latency.repeats=1", "latency.samples=3", "gate.wait_s=0", "tracking.enabled=false", f"out={site / 'out'}")

@@ -179,8 +179,6 @@ def test_fp16_sums_are_accumulated_in_fp32(execute, mil, kind):
 
 def test_cpus_without_fast_fp16_widen_and_round(execute, mil, monkeypatch):
     """The way taken on other CPUs gives the same numbers to one rounding."""
-    from ane_sweep.reference import constants, linear
-
     x, weight, bias = normal(np.float16, 3, 24), normal(np.float16, 7, 24), normal(np.float16, 7)
 
     def body(x):

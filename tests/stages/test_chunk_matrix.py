@@ -18,7 +18,7 @@ from tests.bench import families
 
 OPTIONS = {o["name"]: o for o in (*families.tiny_options(), option("probe-tiny"))}
 TWELVE = yaml.safe_load((conf_dir() / "sweep" / "recipes.yaml").read_text())["axes"]["precision"][1:]
-IN_CI = ("mixed4", "p4", "w8a8")
+IN_CI = ("p4", "w8a8")
 WANTED = {"by": "bytes", "own": "none", "pipeline": "manual"}
 
 

@@ -24,7 +24,6 @@ def said(package: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_coremltools_does_not_bring_scikit_learn_which_can_be_imported_afterwards():
     pytest.importorskip("sklearn")
     assert said("coremltools") == ["[False, False, False, False]", "sklearn"]

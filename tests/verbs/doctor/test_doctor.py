@@ -208,8 +208,7 @@ def test_on_this_host_the_probes_really_run_and_the_parent_stays_light(tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.ci
-@pytest.mark.parametrize("search", [None, "", ":", "/nowhere:"])
+@pytest.mark.parametrize("search", [None, "", pytest.param(":", marks=pytest.mark.ci), "/nowhere:"])
 def test_nothing_of_the_working_folder_is_executed(search, tmp_path, monkeypatch):
     """Neither by the child that imports coremltools nor by a tool that is a Python of ours; an empty entry of PYTHONPATH
     is the working folder."""
