@@ -25,8 +25,8 @@ _WHOLE = 1.5  # of a conversion that holds every weight: gpt2 by coreai-opt took
 _OWN_LAYER = 0.4  # of a user's module: its largest layer, which no plan knows; one of 0.55 of 1.5 GB took 2.2 GB in all
 # of an encoder and a decoder, of up to 10.6 GiB: of its conversion, which holds every weight, too, most in files; of its largest layer
 _PAIR, _PAIR_IN_FILES, _PAIR_LAYER = 0.92, 0.46, 1.6
-# of the largest weight of those that the reference runtime does not keep: it is read, and its form is made
-_MADE = 1.25
+# of the largest weight of those that the reference runtime does not keep: it is read, and its form is made, or slices of it are
+_MADE, _IN_SLICES = 1.25, 0.55
 _TORCH = 0.3 * GIB  # that a runtime of torch's or Core ML's takes beside ours
 _UNPACKED = 1.08  # of kept weights that are compressed: their fp16 form
 _FUNCTIONS = 0.6  # of kept weights: the pages that a second function reads
@@ -104,7 +104,10 @@ def _held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, object]) -
     if by_op:
         is_mixed = not STAGES[stage].runs_program and _weigh_recipe(cell.precision_settings.weights) == _ODD_BITS
         kept = min(work * (2 if is_mixed else 1), _KEPT)
-        return kept + int((3.5 if is_mixed else _MADE) * min(work if is_mixed else work - kept, work * weight))
+        settings, numerics = cell.precision_settings, (cell.numerics, cell.precision_settings.compute, cell.cache)
+        sliced = not settings.weights and numerics in (("auto", "fp16", "none"), ("fp16", "fp16", "none"))
+        made = _IN_SLICES if sliced and cell.seq_len * cell.batch >= 17 else _MADE
+        return kept + int((3.5 if is_mixed else made) * min(work if is_mixed else work - kept, work * weight))
     if STAGES[stage].holds == "a layer":
         return work if work < _LARGE else int(work * max(block, weight) * (_PAIR_LAYER if cell.kind.pair else 1))
     if STAGES[stage].holds == "a weight":

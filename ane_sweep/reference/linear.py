@@ -17,7 +17,9 @@ from ane_sweep.reference.constants import Constant, hold
 from ane_sweep.reference.site import Site, Step, align, compute_wide, half_accumulates_wide, op, widen
 
 _ROWS = 512  # of a weight that are multiplied at a time
-_FEW = 17  # positions; from here on MKL gives the same bits whichever factor comes first, and for any slice (1,500 random shapes)
+_FEW = (
+    17  # positions; from here on MKL gives the same bits whichever factor comes first, and for any slice (1,100 shapes)
+)
 
 Padding = list[int] | Callable[[Tensor], list[int]]
 
@@ -49,10 +51,9 @@ def _linear(weight: Constant, bias: Tensor | None, dtype: torch.dtype) -> Callab
             return F.linear(x.float(), widen(weight.get()), None if bias is None else widen(bias)).to(dtype)
 
         return run
-    wide_bias = None if bias is None else widen(bias)
+    wide_weight, wide_bias = weight.wide(), None if bias is None else widen(bias)
     if _is_long(weight):
         return partial(_multiply_in_slices, weight, wide_bias, dtype)
-    wide_weight = weight.wide()
     multiply = onednn.multiply if onednn.supports(weight, dtype) else F.linear
     return lambda x: multiply(widen(x), wide_weight(), wide_bias).to(dtype)
 
@@ -191,8 +192,7 @@ def _convolve_channels_last(site: Site, weight: Constant, bias: Tensor | None, p
 
 def _pointwise(weight: Constant, bias: Tensor | None, dtype: torch.dtype) -> Callable[..., Tensor]:
     """Return a 1x1 convolution as one matrix product: (out, in) @ (in, positions)."""
-    get = weight.get
-    is_long = False
+    get, is_long = weight.get, False
     if not (_stays_half(weight) and dtype == torch.float16 and (bias is None or bias.dtype == dtype)):
         get, bias, is_long = weight.wide(), None if bias is None else widen(bias), _is_long(weight)
     column = None if bias is None else bias[:, None]
