@@ -28,7 +28,7 @@ _PAIR, _PAIR_IN_FILES, _PAIR_LAYER = 0.92, 0.46, 1.6
 # of the largest weight of those that the reference runtime does not keep: it is read, and its form is made, or slices of it are
 _MADE, _IN_SLICES = 1.25, 0.55
 _TORCH = 0.3 * GIB  # that a runtime of torch's or Core ML's takes beside ours
-_UNPACKED = 1.08  # of kept weights that are compressed: their fp16 form
+_UNPACKED = 0.88  # of kept weights that are compressed: their fp16 form
 _FUNCTIONS = 0.6  # of kept weights: the pages that a second function reads
 # of a compression, for each byte of its largest weight in fp32: pruned ones are held twice, 3 and 6 bits are packed one by one
 _PRUNED, _ACTIVATIONS, _ODD_BITS, _PLAIN = 2.4, 0.5, 3.5, 1.6
@@ -75,7 +75,7 @@ def _extra_bytes(cell: Cell, work: int, arch: Mapping[str, object]) -> float:
     """Return the bytes that the reference runtime holds beside fp32 forms: fp16 ones of compressed weights, a second function."""
     kept = min(work, _KEPT)
     if cell.precision_settings.weights:
-        again = 1.6 if _weigh_recipe(cell.precision_settings.weights) == _ODD_BITS else 0.2
+        again = 2.45 if _weigh_recipe(cell.precision_settings.weights) == _ODD_BITS else 0.2
         return _UNPACKED * kept + again * work * _shares(cell, arch)[2]
     return _FUNCTIONS * kept if cell.cache == "stateful" else 0.0
 

@@ -506,7 +506,7 @@ def test_a_score_in_the_reference_runtime_is_expected_to_hold_its_budget_and_a_l
         made = planned("weights=random", "runtime=reference", *words)
         return {task.stage: task.memory_bytes / 2**30 for task in made.tasks.values()}
 
-    assert 1.3 < expected("model=gpt2-xl")["score"] < 1.3 * 1.3, "1.30 GiB measured"
+    assert 1.15 < expected("model=gpt2-xl")["score"] < 1.3 * 1.15, "1.15 GiB measured"
     assert expected("model=gpt2-xl", "numerics=ane")["score"] > 6
     assert expected("model=pythia-6.9b")["score"] < 4
 
