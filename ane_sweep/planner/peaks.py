@@ -104,9 +104,9 @@ def _held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, object]) -
     if by_op:
         is_mixed = not STAGES[stage].runs_program and _weigh_recipe(cell.precision_settings.weights) == _ODD_BITS
         kept = min(work * (2 if is_mixed else 1), _KEPT)
-        settings, numerics = cell.precision_settings, (cell.numerics, cell.precision_settings.compute, cell.cache)
-        sliced = not settings.weights and numerics in (("auto", "fp16", "none"), ("fp16", "fp16", "none"))
-        made = _IN_SLICES if sliced and cell.seq_len * cell.batch >= 17 else _MADE
+        is_fp16 = cell.precision_settings.compute == "fp16" and cell.numerics in ("auto", "fp16")
+        is_plain = is_fp16 and not cell.precision_settings.weights and cell.cache == "none" and cell.copies == 1
+        made = _IN_SLICES if is_plain and cell.seq_len * cell.batch >= 17 else _MADE
         return kept + int((3.5 if is_mixed else made) * min(work if is_mixed else work - kept, work * weight))
     if STAGES[stage].holds == "a layer":
         return work if work < _LARGE else int(work * max(block, weight) * (_PAIR_LAYER if cell.kind.pair else 1))
