@@ -11,8 +11,8 @@ from browsers import chromium, opened, screenshots  # noqa: F401  fixtures for e
 # Files whose slow tests take longest: begun first, so that no process ends long after the others (with --no-loadscope-reorder,
 # as else pytest-xdist begins with the files of most tests).
 _LONGEST = (
-    "coreml/test_sweep_on_a_stand_in.py", "test_sweep.py", "test_declarations.py", "doctor/test_doctor.py", "test_plugins.py",
-    "test_check.py", "test_install.py", "proof/test_notebooks.py", "test_mlflow_pages.py", "grow/test_equal.py",
+    "coreml/test_sweep_on_a_stand_in.py", "test_sweep.py", "test_declarations.py", "doctor/test_doctor.py",
+    "test_check.py", "proof/test_notebooks.py", "test_mlflow_pages.py", "grow/test_equal.py",
 )  # fmt: skip
 
 

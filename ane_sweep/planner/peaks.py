@@ -83,7 +83,7 @@ def _extra_bytes(cell: Cell, work: int, arch: Mapping[str, object]) -> float:
 def _held_bytes(stage: str, cell: Cell, work: int, arch: Mapping[str, object]) -> int:
     """Return the bytes of parameters (fp32) that a task holds at once.
 
-    Most hold all. The reference runtime holds those that its budget keeps and one further weight, for mixed bits with its
+    Most hold all. The reference runtime holds those that its budget keeps and one further weight or slices of it, for mixed bits with its
     palette's values as well; a conversion that grows its few blocks, a reference of large weights one layer, a compression
     one weight. A user's module counts in full, an upper bound, as does a U-Net in a conversion or a reference; but a reference
     of a user's module has what is beyond the first GiB in files, and a layer of it in memory.

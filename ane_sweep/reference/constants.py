@@ -168,9 +168,9 @@ class Constant:
         return self.form("wide", _widen_into, torch.float32) if self.dtype == torch.float16 else self.get
 
     def use_wide(self, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return what `compute` makes of the fp16 tensor: widened, if that form is kept or what is read is no file, else as declared."""
+        """Return what `compute` makes of the fp16 tensor: as declared if it is mapped and its wide form is not kept, else widened."""
         form = self.form("wide", _widen_into, torch.float32)
-        return self.convert(compute) if form.value is None and self.is_view else compute(form())
+        return self.convert(compute) if self.is_view and form.value is None else compute(form())
 
     def convert(self, make: Callable[[Tensor], Tensor]) -> Tensor:
         """Return what `make` makes of the tensor; pages that were read for it alone go back to the system."""

@@ -219,10 +219,10 @@ def child_environment(tmp: Path) -> dict[str, str]:
         "PYTHONUTF8": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
-    if sys.platform == "linux" and not env.keys() & set(WAITING_VARIABLES):
-        env["GOMP_SPINCOUNT"] = SPINCOUNT
     if sys.platform == "linux":
         env.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")  # docs/rulings.md
+        if not env.keys() & set(WAITING_VARIABLES):
+            env["GOMP_SPINCOUNT"] = SPINCOUNT
     if script := env.get(stand_in.VARIABLE):
         env[stand_in.VARIABLE] = os.path.abspath(script)  # the child has another working folder
     return env

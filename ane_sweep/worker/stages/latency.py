@@ -28,7 +28,7 @@ from ane_sweep.worker.timing import parts, sampling, stability
 from ane_sweep.worker.timing.sampling import Samples
 
 STAGE = Stage(
-    order=120, many="timings", timeout_s=1800, base_gib=0.28, per_byte=1.2, base_s=0.2, per_gb_s=0.3,
+    order=120, many="timings", timeout_s=1800, base_gib=0.28, per_byte=1.18, base_s=0.2, per_gb_s=0.3,
     stored=False, alone=True, runs_program=True, pooled=True,
     warm=("ane_sweep.worker.feeds.arrays",),
 )  # fmt: skip
