@@ -212,7 +212,7 @@ def interpolate(x: Tensor, kind: str, function: Callable[[Tensor], Tensor]) -> T
     """Return a function of fp32 values approximated by linear interpolation between knots, and exact beyond them."""
     _, low, high = TABLES[kind]
     given = x.abs() if low == 0 else x
-    knots = function(torch.linspace(low, high, _KNOTS, dtype=torch.float64)).float()
+    knots = function(torch.linspace(low, high, _KNOTS, dtype=torch.float64, device=x.device)).float()
     at = ((given - low) / (high - low) * (_KNOTS - 1)).clamp(0, _KNOTS - 1)
     at = torch.nan_to_num(at)
     below = at.floor().long().clamp(max=_KNOTS - 2)

@@ -75,7 +75,7 @@ def affine(
 
     def ends(count: int) -> Tensor:
         if align_corners:
-            return torch.linspace(-1, 1, count, dtype=torch.float64) if count > 1 else torch.full((1,), -1.0).double()
+            return torch.linspace(-1, 1, count, dtype=torch.float64, device=x.device)
         return (torch.arange(count, dtype=torch.float64) * 2 + 1) / count - 1
 
     down, across = torch.meshgrid(ends(output_height), ends(output_width), indexing="ij")

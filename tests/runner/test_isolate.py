@@ -136,14 +136,14 @@ def test_segfault_names_the_signal_and_the_place(room):
 
 def test_a_hang_that_ignores_sigterm_is_killed(room):
     started = time.monotonic()
-    result = room.run(fault="hang", timeout_s=0.5)
-    assert 0.5 <= time.monotonic() - started < 3
+    result = room.run(fault="hang", timeout_s=4)  # time enough for a busy machine to start it
+    assert 4 <= time.monotonic() - started < 6.5
     assert (result.status, result.exit) == ("timeout", "SIGKILL")
-    assert result.reason == "fake had not ended after 0.5 s and was killed"
+    assert result.reason == "fake had not ended after 4 s and was killed"
 
 
 def test_a_timeout_tells_where_it_was(room):
-    result = room.run("time.sleep(60)", timeout_s=0.7)
+    result = room.run("time.sleep(60)", timeout_s=4)
     assert result.status == "timeout"
     assert 'fake.py", line' in result.reason
 
@@ -163,7 +163,7 @@ time.sleep(0.2)
 Path({str(pids)!r}).write_text(f"{{os.getpid()}} {{own.pid}} {{away.pid}}")
 time.sleep(99)
 """,
-        timeout_s=1.5,
+        timeout_s=4,
     )
     assert result.status == "timeout"
     assert result.doubts == []

@@ -17,7 +17,7 @@ from ane_sweep import reference
 from ane_sweep.bridge.runtimes import cannot
 from ane_sweep.errors import PackageError, Unavailable
 from ane_sweep.machine import nvidia
-from ane_sweep.reference import cuda, numerics
+from ane_sweep.reference import ane, cuda, numerics, sampling
 from ane_sweep.reference.site import half_accumulates_wide
 from ane_sweep.worker import runtimes
 from ane_sweep.worker.runtimes.reference import ReferenceRuntime
@@ -72,6 +72,20 @@ def test_a_chain_gives_the_same_bits_and_leaves_nothing_on_the_cpu(paths, mode, 
     for made in first.plan.walk(first.prepare_inputs({"x": X}, None)):
         values += made.values.values()
     assert len(values) >= 6 and all(isinstance(value, Far) for value in values)
+
+
+def test_it_does_not_matter_that_transformers_replaces_linspace_when_a_device_is_first_used(away, monkeypatch):
+    known = torch.utils._device._device_constructors() - {torch.linspace}  # kept by torch from then on
+    monkeypatch.setattr("torch.utils._device._device_constructors", lambda: known)
+    x = torch.linspace(-5, 5, 20).reshape(1, 1, 4, 5)
+    places = torch.tensor([[1.0, 0, 0, 0, 1, 0]])
+    with cuda.use_device("meta"):
+        table = ane.interpolate(x.to(THERE), "gelu", torch.nn.functional.gelu)
+        sampled = sampling.affine(
+            x.to(THERE), transform_matrix=places.to(THERE), output_height=4, output_width=5, dtype=torch.float32
+        )
+    assert isinstance(table, Far) and isinstance(sampled, Far)
+    assert torch.equal(table.near, ane.interpolate(x, "gelu", torch.nn.functional.gelu))
 
 
 def test_a_constant_that_stays_behind_is_found(paths, away, monkeypatch):
