@@ -303,9 +303,7 @@ def varying_names(cells: list[dict[str, object]]) -> list[str]:
     """
     names = list(dict.fromkeys(key for cell in cells for key in cell))
     varying = [name for name in names if _varies([cell.get(name) for cell in cells])]
-    values = {
-        name: [_hashable(cell.get(name)) for cell in cells] for name in (*varying, "family", "size") if name in names
-    }
+    values = {key: [_hashable(cell.get(key)) for cell in cells] for key in (*varying, "family", "size") if key in names}
     if "model" in varying:
         told = {name for name in ("family", "size") if name in values and _follows(values[name], values["model"])}
         varying = [name for name in varying if name not in told]

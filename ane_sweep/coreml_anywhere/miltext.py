@@ -102,9 +102,7 @@ class _Writer:
         if which == "tensor":
             return _tensor(value.type.tensorType, immediate.tensor)
         if which == "dictionary":
-            pairs = [
-                f"{{{self.content(pair.key)}, {self.content(pair.value)}}}" for pair in immediate.dictionary.values
-            ]
+            pairs = [f"{{{self.content(one.key)}, {self.content(one.value)}}}" for one in immediate.dictionary.values]
             return f"{{{', '.join(pairs)}}}"
         if which in ("list", "tuple"):
             return f"({', '.join(self.content(item) for item in getattr(immediate, which).values)})"

@@ -91,9 +91,7 @@ def collect_region(graph: Graph) -> Region:
     same = dict.fromkeys(maker for _, new in pairs if new not in read and (maker := graph.maker(new)) is not None)
     added += [node for node in same if node not in added and not graph.is_constant(node.outputs[0])]
     before, after = [node.share() for node in removed], [node.share() for node in added]
-    spares = {
-        new: old for old, new in pairs if any(old in node.outputs for node in removed) and graph.maker(new) in added
-    }
+    spares = {new: old for old, new in pairs if any(old in op.outputs for op in removed) and graph.maker(new) in added}
     for node in before:
         if not node.names().isdisjoint(spares):
             rename_reads(node.own(), spares)

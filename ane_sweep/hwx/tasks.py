@@ -59,9 +59,7 @@ def read_task(index: int, stream: TaskStream, layout: str, places: dict[int, str
         for name, field in facts.fields(layout).items()
         if field.address in stream.registers
     }
-    head = {
-        name: field.extract(stream.header[field.address]) for name, field in facts.fields(layout, "headers").items()
-    }
+    head = {key: field.extract(stream.header[field.address]) for key, field in facts.fields(layout, "headers").items()}
     parts = _constant_part_bytes(stream.registers, layout)
     engine, operation = _name_work(values)
     geometry = {name: values[name] for name in _GEOMETRY if name in values}

@@ -43,9 +43,7 @@ def join(lines: list[OpLine]) -> Joint:
         if all(parting in table for table in tables[1:])
     }
     positions = sorted(places)
-    crossing = {
-        place: sum(line.crossing[own] for line, own in zip(lines, places[place], strict=True)) for place in positions
-    }
+    crossing = {at: sum(line.crossing[own] for line, own in zip(lines, places[at], strict=True)) for at in positions}
     blobs = [*first.blobs]
     for index, line in enumerate(others, 1):
         edges = [0, *(places[place][index] for place in positions), len(line.compute)]

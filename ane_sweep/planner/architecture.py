@@ -76,9 +76,7 @@ def parts(arch: Mapping[str, object]) -> dict[str, Mapping[str, object]]:
 
 
 def _problems_of(name: str, arch: Mapping[str, object]) -> list[str]:
-    found = [
-        problem for key, value in arch.items() if (problem := RULES.get(key, _ANY).problem(f"{name}.{key}", value))
-    ]
+    found = [fault for key, value in arch.items() if (fault := RULES.get(key, _ANY).problem(f"{name}.{key}", value))]
     return found or [f"{name}.{problem}" for problem in _uneven(arch)]
 
 

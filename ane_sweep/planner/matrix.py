@@ -88,9 +88,7 @@ def _problems_of_values(axes: list[Axis], options: Options, base: dict[str, obje
             group, _, rest = key.partition(".")
             if rest and group in schema.GROUP_KEYS:
                 held = [option for (kind, _), option in options.items() if kind == group] or [base[group]]
-                lacking = [
-                    option.get("name") for option in held if isinstance(option, dict) and not _holds(option, rest)
-                ]
+                lacking = [one.get("name") for one in held if isinstance(one, dict) and not _holds(one, rest)]
                 found += [f"{key}: {group}={name} has no such key" for name in lacking if not axis.added]
             elif key in schema.KEYS:
                 found += [

@@ -130,11 +130,7 @@ class Space:
         """Return the command-line words of a sweep with this one cell."""
         added = {RULES, *(key for axis in self.listed if axis.added for key in axis.keys)}
         said = self.assigned(drawn).items()
-        return [
-            *self.words,
-            *self.fixed,
-            *(f"{'++' if key in added else ''}{key}={_text(value)}" for key, value in said),
-        ]
+        return [*self.words, *self.fixed, *(f"{'++' if key in added else ''}{key}={_text(one)}" for key, one in said)]
 
     def request(self, drawn: Drawn) -> Request:
         """Return the request of this one cell, with the other options of the search. Raises ConfigError."""

@@ -24,9 +24,7 @@ def section(cells: Cells) -> Section | None:
     if not names:
         missing = table.list_not_estimated(records)
         return Section("Estimated latency", [Points(missing)]) if missing else None
-    rows = [
-        [name, *(table.estimate_text(record, chip) for chip in names)] for name, record in zip(cells.names, records)
-    ]
+    rows = [[name, *(table.estimate_text(one, chip) for chip in names)] for name, one in zip(cells.names, records)]
     rows = [row for row in rows if set(row[1:]) != {"-"}]
     fold = f"all {len(rows)} cells" if len(rows) > FOLDS else None
     heads = ["cell", *(f"{chip} ms (estimated: low to high)" for chip in names)]

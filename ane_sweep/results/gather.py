@@ -62,6 +62,4 @@ def _missing(cell: Cell, seen: Outcome | None, facts: EvidenceFacts, beside: Map
         found.append(f"device={cell.device}: its power and log cannot be read from here")
     if seen is not None and not seen.done:
         found.append(f"the evidence pass ended as {seen.status} ({seen.reason or 'no reason given'})")
-    return found + [
-        f"{units} was not timed ({outcome.status})" for units, outcome in beside.items() if not outcome.done
-    ]
+    return found + [f"{units} was not timed ({one.status})" for units, one in beside.items() if not one.done]

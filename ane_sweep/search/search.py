@@ -208,9 +208,7 @@ class Search:
     def _why(self, records: list[Record]) -> str:
         """Return the most frequent reason why these records have no estimate of this host's own latency."""
         chip = sizes.chip_of(self.host.get("chip"))
-        entries = (
-            entry for r in records if self._is_coreml(r) for entry in r.placed("predicted") if entry.chip == chip
-        )
+        entries = (one for r in records if self._is_coreml(r) for one in r.placed("predicted") if one.chip == chip)
         reasons = Counter(entry.not_estimated for entry in entries if entry.not_estimated)
         return f"not estimated: {reasons.most_common(1)[0][0]}" if reasons else "nothing here predicts what is measured"
 

@@ -92,9 +92,7 @@ class Outputs:
 
     def by_name(self) -> dict[str, dict[str, float]]:
         """Return psnr_db and cosine of each output."""
-        return {
-            name: {"psnr_db": recorded_db(one.psnr_db()), "cosine": one.cosine()} for name, one in self.each.items()
-        }
+        return {key: {"psnr_db": recorded_db(one.psnr_db()), "cosine": one.cosine()} for key, one in self.each.items()}
 
 
 def square_errors(*, reference: np.ndarray, candidate: np.ndarray) -> list[float]:

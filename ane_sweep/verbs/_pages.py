@@ -71,9 +71,7 @@ def short() -> str:
 
 
 def everyday() -> list[str]:
-    rows = [
-        f"  {key:<16} {what} ({'null' if default is None else default})".rstrip() for key, what, default in EVERYDAY
-    ]
+    rows = [f"  {key:<16} {what} ({'null' if plain is None else plain})".rstrip() for key, what, plain in EVERYDAY]
     return ["everyday keys, with their defaults (`ane-sweep help keys` has all):", *rows]
 
 

@@ -26,9 +26,7 @@ def find(scene: Scene) -> Iterator[Place]:
     exact, model = load_model(scene, "fp32"), load_model(scene, "ane", effects)
     inputs = feed(scene, model)
     seen = measure_drift(model, exact, inputs)
-    harmful = find_harmful(
-        scene.graph, {value.name for value in seen if value.drift is not None and value.drift < PART}
-    )
+    harmful = find_harmful(scene.graph, {one.name for one in seen if one.drift is not None and one.drift < PART})
     apart = (value for value in seen if value.drift is not None and not value.drift < PART)
     first = next((value for value in apart if value.name in harmful), None)
     if first is None:

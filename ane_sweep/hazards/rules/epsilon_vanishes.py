@@ -40,6 +40,4 @@ def _adds_zero(graph: Graph, node: Node | None) -> bool:
     if node is None or node.type != "add":
         return False
     values = [graph.value(node.read(side)) for side in "xy"]
-    return any(
-        isinstance(value, np.ndarray) and value.size == 1 and float(value.reshape(-1)[0]) == 0.0 for value in values
-    )
+    return any(isinstance(one, np.ndarray) and one.size == 1 and float(one.reshape(-1)[0]) == 0.0 for one in values)

@@ -95,9 +95,7 @@ class SensitivityProbe:
     def _outputs(self, changed: ExecutionPlan, table: list[object], index: int) -> Values:
         """Return the outputs of a run at text positions, as stage `score` compares them."""
         valid = self.valid[index]
-        made = {
-            name: np.asarray(value) for name, value in self.model.to_outputs(changed.collect_outputs(table)).items()
-        }
+        made = {name: np.asarray(one) for name, one in self.model.to_outputs(changed.collect_outputs(table)).items()}
         return {
             name: value[0][valid] if value.ndim == 3 and value.shape[1] == len(valid) else value
             for name, value in made.items()

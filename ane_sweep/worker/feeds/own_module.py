@@ -55,9 +55,7 @@ def write_reference(
         rows = samples[:count] if samples and not number else _draw_rows(module, point, seed, count, first=not number)
         at = f"@{shapes.label(module.taken, point)}" if number else ""
         _write_stack(out / f"inputs{at}.npz", rows, are_inputs=True)
-        _write_stack(
-            out / f"outputs{at}.npz", [_compute_outputs(module, row, number) for number, row in enumerate(rows)]
-        )
+        _write_stack(out / f"outputs{at}.npz", [_compute_outputs(module, row, n) for n, row in enumerate(rows)])
     rest = samples[count:][:CALIBRATION] or samples[:CALIBRATION]
     default = shapes.points(module.taken)[0]
     rest = rest or _draw_rows(module, default, seed + 1, CALIBRATION, first=False)

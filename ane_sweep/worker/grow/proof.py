@@ -36,9 +36,7 @@ class Differing:
             for number in range(1, 1 + one.period):
                 start = f"{one.path}.{one.before + number}."
                 for name in [name for name in self.held if name.startswith(start)]:
-                    yield [
-                        repeats.name_in_block(name, one, other) for other in range(number, one.count - 1, one.period)
-                    ]
+                    yield [repeats.name_in_block(name, one, at) for at in range(number, one.count - 1, one.period)]
 
     def _are_equal(self, names: list[str]) -> bool:
         if missing := [name for name in names if name not in self.held]:

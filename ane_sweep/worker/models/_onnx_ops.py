@@ -107,9 +107,7 @@ def _check_recurrent(node: OnnxNode, graph: OnnxGraph) -> None:
         found.add("linear_before_reset=0")
     names = dict(enumerate(node.input_values))
     found |= {what for number, what in ((4, "sequence_lens"), (7, "peepholes")) if names.get(number)}
-    found |= {
-        "computed weights" for number in (1, 2, 3) if names.get(number) and names[number] not in graph.initializers
-    }
+    found |= {"computed weights" for at in (1, 2, 3) if names.get(at) and names[at] not in graph.initializers}
     if found:
         raise StageError(
             f"node {node.name} ({node.operation_type}): {', '.join(sorted(found))} has no conversion to torch"

@@ -45,9 +45,7 @@ class CrossLayer(nn.Module):
 
     def __init__(self, config: Dynamic, read: _ane.Reader):
         super().__init__()
-        self.norms = nn.ModuleList(
-            [read.rms_norm(f"layer.{i}.layer_norm", config.layer_norm_epsilon) for i in range(3)]
-        )
+        self.norms = nn.ModuleList(read.rms_norm(f"layer.{i}.layer_norm", config.layer_norm_epsilon) for i in range(3))
         self.attention = _attention(config, read, "layer.0.SelfAttention")
         self.cross = _attention(config, read, "layer.1.EncDecAttention")
         self.feed_forward = _feed_forward(config, read.under("layer.2."))

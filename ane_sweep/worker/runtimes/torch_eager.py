@@ -102,9 +102,7 @@ def functions(
     """Build the named functions of a module with a key-value cache; they share weights and states."""
     module, ports = _build_variant(params, inputs)
     module = module.to(device)
-    return {
-        which: TorchRuntime(module.functions[which], ports(function=which), name, device, module) for which in names
-    }
+    return {key: TorchRuntime(module.functions[key], ports(function=key), name, device, module) for key in names}
 
 
 def _build_variant(params: dict[str, object], inputs: dict[str, Path]) -> tuple[Any, Callable[..., Ports]]:

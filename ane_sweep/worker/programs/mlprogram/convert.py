@@ -195,9 +195,7 @@ def _to_program(traced: torch.jit.ScriptModule, job: ConversionJob, package: Pat
     program: Program = model._mil_program  # the public accessor deep-copies every weight
     program.validate()
     if wide.patterns and not wide.kept:
-        types = sorted(
-            {op.op_type for function in program.functions.values() for op in function.operations} - {"const"}
-        )
+        types = sorted({op.op_type for block in program.functions.values() for op in block.operations} - {"const"})
         raise StageError(f"fp32_ops={wide.patterns} match no op of this program, which has: {', '.join(types)}")
     return program
 
