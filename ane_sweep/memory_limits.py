@@ -33,8 +33,7 @@ def most_bytes() -> int:
 
 def free_bytes() -> int:
     """Return the bytes of memory that are free here, or `most_bytes` where the system does not tell."""
-    lines = _read(_HOST).splitlines()
-    found = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
+    found = [int(line.split()[1]) << 10 for line in _read(_HOST).splitlines() if line.startswith("MemAvailable:")]
     return max(0, min([*(found or [most_bytes()]), *(limit - used for limit, used in _groups())]))
 
 

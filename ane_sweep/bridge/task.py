@@ -156,8 +156,7 @@ class TaskRequest:
     @classmethod
     def read(cls, path: Path) -> "TaskRequest":
         # a path's bytes that are no text are lone surrogates: msgspec's own reader refuses those
-        plain = json.loads(path.read_bytes())
-        return conversion.convert(plain, cls, dec_hook=lambda kind, text: kind(text))
+        return conversion.convert(json.loads(path.read_bytes()), cls, dec_hook=lambda kind, text: kind(text))
 
 
 @dataclass

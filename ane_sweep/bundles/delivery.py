@@ -27,8 +27,7 @@ def select_cell(records: list[Record], word: str) -> Record:
         return records[0]
     run = word.partition(":")[0]
     axes = varying_axes(records)
-    cells = [flat_cell(record) for record in records]
-    choices = [f"{run}:{select_by(cell, axes)}" for cell in cells]
+    choices = [f"{run}:{select_by(flat_cell(record), axes)}" for record in records]
     more = f" and {len(choices) - 12} more" if len(choices) > 12 else ""
     raise ConfigError(f"{word}: {len(records)} cells; which one? {'  '.join(choices[:12])}{more}")
 

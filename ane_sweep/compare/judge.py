@@ -136,8 +136,7 @@ def _timings(found: Comparison, level: float, least_percent: float) -> None:
                 continue
             if pair.unlike:
                 if name == "median_ms":
-                    text = "; ".join(pair.unlike)
-                    found.changes.append(Change("timing not compared", pair.label, text))
+                    found.changes.append(Change("timing not compared", pair.label, "; ".join(pair.unlike)))
                 continue
             tasks = (r.realised.get("latency_task", r.cell_key) for r in (pair.a, pair.b))
             key: tuple[object, ...] = (name, *tasks, pair.a.sweep, pair.b.sweep)
@@ -226,14 +225,11 @@ def _machine_moved(tested: Sequence[Difference], least_percent: float) -> list[s
 
 
 def _status(pair: Pair) -> list[Change]:
-    before, after = pair.a, pair.b
-    text = f"{_ended(before)} -> {_ended(after)}"
-    if before.status == after.status or (before.status in FINE and after.status in FINE):
+    was, now = pair.a, pair.b
+    if was.status == now.status or (was.status in FINE and now.status in FINE):
         return []
-    bucket = (
-        "stopped working" if before.status in FINE else "works again" if after.status in FINE else "fails otherwise"
-    )
-    return [Change(bucket, pair.label, text)]
+    bucket = "stopped working" if was.status in FINE else "works again" if now.status in FINE else "fails otherwise"
+    return [Change(bucket, pair.label, f"{_ended(was)} -> {_ended(now)}")]
 
 
 def _ended(record: Record) -> str:

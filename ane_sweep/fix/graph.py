@@ -255,8 +255,7 @@ class Graph:
         node = Node(proto)
         if missing := [name for name in node.names() if name not in self.types]:
             raise ValueError(f"a new `{proto.type}` reads `{missing[0]}`, which no op makes")
-        for value in proto.outputs:
-            self.types[value.name] = value.type
+        self.types |= {value.name: value.type for value in proto.outputs}
         self._insert(node, place)
         self.journal.added.append(node)
         return node
@@ -275,10 +274,8 @@ class Graph:
         made = set(self.inputs)
         for node in self:
             if not node.names() <= made:
-                lacking = sorted(node.names() - made)[0]
-                raise PackageError(
-                    f"{self.program.package.path}: after a rewrite {node.type} reads `{lacking}` too early"
-                )
+                name = min(node.names() - made)
+                raise PackageError(f"{self.program.package.path}: after a rewrite {node.type} reads `{name}` too early")
             made.update(node.outputs)
         if not self.outputs <= made:
             raise PackageError(f"{self.program.package.path}: a rewrite lost an output")
@@ -301,8 +298,7 @@ class Graph:
         place.back.next = node
         place.back = node
         self._by_type.setdefault(node.type, {})[node] = None
-        for name in node.outputs:
-            self._maker[name] = node
+        self._maker |= dict.fromkeys(node.outputs, node)
         for name in node.names():
             self._users.setdefault(name, {})[node] = None
 

@@ -75,8 +75,7 @@ def _bound_layer_norm(graph: Graph, node: Node, depth: int) -> Bounds:
     axes, x = graph.parameter(node, "axes"), node.read("x")
     if not isinstance(axes, np.ndarray) or not graph.static(x):
         return OPEN
-    shape = graph.shape(str(x))
-    count = math.prod(shape[int(axis)] for axis in axes.reshape(-1))
+    count = math.prod(graph.shape(str(x))[int(axis)] for axis in axes.reshape(-1))
     scale = largest(graph, node.read("gamma")) if "gamma" in node.proto.inputs else 1.0
     shift = largest(graph, node.read("beta")) if "beta" in node.proto.inputs else 0.0
     most = math.sqrt(count) * scale + shift

@@ -75,8 +75,7 @@ def choose(line: OpLine, count: int, wish: Wish = DEFAULT) -> list[int]:
 
 def choose_fewest(line: OpLine, limit: int, wish: Wish = DEFAULT) -> list[int] | None:
     """Return the cuts of the fewest chunks that each hold at most `limit` bytes of weights; None if that is impossible."""
-    inner = _free_places(line, wish)
-    marks = sorted({*inner, *(place for place in (wish.first, wish.last) if place is not None)})
+    marks = sorted({*_free_places(line, wish), *(place for place in (wish.first, wish.last) if place is not None)})
     if max(weight_bytes(line, marks)) > limit:
         return None
     count = max(1 + wish.own, -(-sum(line.sizes.values()) // limit))

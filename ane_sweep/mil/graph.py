@@ -177,8 +177,7 @@ def decode(value: MIL_pb2.Value, package: packages.Package) -> Any:
     if kind in ("list", "tuple"):
         return [decode(item, package) for item in getattr(immediate, kind).values]
     if kind == "dictionary":
-        pairs = immediate.dictionary.values
-        return {str(decode(pair.key, package)): decode(pair.value, package) for pair in pairs}
+        return {str(decode(one.key, package)): decode(one.value, package) for one in immediate.dictionary.values}
     raise PackageError(f"{package.path}: a constant holds no value; the file is damaged")
 
 

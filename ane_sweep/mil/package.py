@@ -49,8 +49,7 @@ class Package:
 
     def measure_blobs(self, values: Iterable[MIL_pb2.Value]) -> int:
         """Return the bytes of the weights that values refer to, each weight once."""
-        keys = {blob_key(value) for value in values}
-        return sum(self.blobs(name).record(offset).size for name, offset in keys)
+        return sum(self.blobs(name).record(offset).size for name, offset in {blob_key(value) for value in values})
 
     def move_blobs(self, values: Iterable[MIL_pb2.Value], writer: BlobWriter, moved: dict[BlobKey, int]) -> None:
         """Copy the weights that values refer to, each once, in pieces, and make the values refer to the copies.
@@ -124,8 +123,7 @@ def read(path: Path, kinds: tuple[str, ...] = ("mlProgram",)) -> Package:
         raise PackageError(
             f"{model_path}: not a Core ML model, or cut short ({len(data)} bytes); convert the model again"
         ) from error
-    kind = spec.WhichOneof("Type")
-    if kind is None or not spec.specificationVersion:
+    if spec.WhichOneof("Type") is None or not spec.specificationVersion:
         raise PackageError(f"{model_path}: an empty or truncated Core ML model ({len(data)} bytes); convert it again")
     return _check_kind(Package(path, model_path, spec), kinds)
 

@@ -139,8 +139,7 @@ class _Parser:
         while not self.accept("}"):
             self.operation(block.operations.add())
         self.take("->")
-        for _ in self.elements("(", ")"):
-            block.outputs.append(self.take())
+        block.outputs.extend(self.take() for _ in self.elements("(", ")"))
 
     def operation(self, proto: MIL_pb2.Operation) -> None:
         """Parse `type a, type b = op(x = a)[name = ...];`, with nested blocks `(inputs) {...} -> (outputs)` behind it."""

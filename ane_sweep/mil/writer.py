@@ -78,8 +78,7 @@ def _add_function(spec: Model_pb2.Model, called: str, program: Program, piece: C
             own = DTYPE_NAMES[feature.type.tensorType.dataType]
             feature.type.tensorType.dataType = DTYPE_NUMBERS[dtype]
             _add_cast(block, feature.name, name, program.types[name], own, names)
-    for op in piece.ops:
-        block.operations.add().CopyFrom(op.proto)
+    block.operations.extend(op.proto for op in piece.ops)
     for name in piece.outputs:
         made = _feature_name(program, name)
         if dtype := _cast_to(program, name):

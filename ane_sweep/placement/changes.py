@@ -65,9 +65,8 @@ def compare_ops(before: Sequence[OpOutline], after: Sequence[OpOutline]) -> Chan
     pairs = match_ops(before, after)
     both = [(before[first], after[second]) for second, first in sorted(pairs.items())]
     gone = set(range(len(before))) - set(pairs.values())
-    moved = [pair for pair in both if pair[0].preferred != pair[1].preferred]
     return Changes(
-        moved,
+        [one for one in both if one[0].preferred != one[1].preferred],
         [op for place, op in enumerate(after) if place not in pairs],
         [before[place] for place in sorted(gone)],
         [one for one in both if one[0].preferred == one[1].preferred and _form(one[0]) != _form(one[1])],
@@ -94,12 +93,11 @@ def _pair_entry(before: OpOutline, after: OpOutline) -> dict[str, object]:
 def list_change_findings(changes: Changes, chip: str, baseline: str) -> list[Finding]:
     """Return the changes as findings, one for each kind, the ones that fail first. `baseline`: its name, for messages."""
     back = [pair for pair in changes.moved if pair not in changes.left_ane]
-    new = [op for op in changes.added if op not in changes.added_off]
     kinds: list[tuple[str, Severity, str, Sequence[OpOutline], str | None]] = [
         ("left_ane", "error", "left the ANE", [op for _, op in changes.left_ane], _MEND),
         ("added_off_ane", "error", "new and off the ANE", changes.added_off, _MEND),
         ("moved", "note", "moved to another unit", [op for _, op in back], None),
-        ("added", "note", "new", new, None),
+        ("added", "note", "new", [op for op in changes.added if op not in changes.added_off], None),
         ("removed", "note", "went away", changes.removed, None),
         ("reshaped", "note", "changed shape, type or weights", [op for _, op in changes.reshaped], None),
     ]

@@ -89,10 +89,9 @@ def match(found: Sequence[TaskDescriptor], steps: Sequence[Step]) -> list[Match]
     for step in steps:
         if step.into is not None:
             inside[id(step.into)].append(step.site)
-    chosen = _align(found, slots, inside)
     return [
         Match(task, () if step is None else (step.site, *inside[id(step.site)]))
-        for task, step in zip(found, chosen, strict=True)
+        for task, step in zip(found, _align(found, slots, inside), strict=True)
     ]
 
 

@@ -165,6 +165,4 @@ def find_rate(rates: Rates, kind: str, regime: str, unit: str) -> float | None:
         both = [mine[name] / theirs[name] for name in mine if name in theirs]
         memory = rates.get(f"memory/all/{unit}", 1.0) / rates.get(f"memory/all/{other}", 1.0)
         return theirs[regime] * (sum(both) / len(both) if both else memory)
-    if mine:
-        return sorted(mine.values())[len(mine) // 2]
-    return None
+    return sorted(mine.values())[len(mine) // 2] if mine else None

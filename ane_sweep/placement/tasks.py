@@ -43,9 +43,7 @@ class Step:
 
 def steps(sites: Sequence[Site], generation: int) -> list[Step] | None:
     """Return each op with its tasks, in order, or None for other families. An op without records has `tasks=None`."""
-    if generation not in FAMILIES:
-        return None
-    return _Counter(sites, generation).steps()
+    return _Counter(sites, generation).steps() if generation in FAMILIES else None
 
 
 def count(sites: Sequence[Site], generation: int) -> int | None:

@@ -36,11 +36,7 @@ def load(args: list[str], leave: Collection[str] | None = None) -> Request:
     matrices = [[*fixed, line] for line in kept] or [fixed]
     requests = [expand(*axes_of(words, swept, composer, leave), composer, words) for words in matrices]
     request = requests[0] if len(requests) == 1 else _union(requests, kept)
-    named = {
-        (group, name)
-        for cell in request.cells
-        for group, name in (("model", cell.model), ("precision", cell.precision))
-    }
+    named = {option for cell in request.cells for option in (("model", cell.model), ("precision", cell.precision))}
     if refused := [said for group, name in sorted(named) if (said := composer.refused(group, name))]:
         raise ConfigError(refused)
     repeats = [cell.latency["repeats"] for cell in request.cells]
@@ -95,8 +91,7 @@ def _problems_of_words(composer: Composer, fixed: list[str], firsts: list[str], 
     found = [problem for line in lines for problem in composer.problems(line, options)]
     for axis in axes:
         if (key := axis.keys[0]) in schema.GROUP_KEYS:
-            names = [row[0] for row in itertools.islice(axis.rows, _SHOWN)]
-            for name in names:
+            for name in [row[0] for row in itertools.islice(axis.rows, _SHOWN)]:
                 if not composer.has(key, name):
                     found.append(unread.unknown_option(key, name, composer.options(key)))
                 elif name not in composer.options(key):  # a checkpoint, of which there may be none

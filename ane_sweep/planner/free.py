@@ -152,10 +152,7 @@ def _possible(found: Space, name: str, one: Dimension) -> tuple[object, ...]:
     else:
         every = len(one.values) <= _PROBED
         drawn = list(range(len(one.values))) if every else [0, len(one.values) // 2, len(one.values) - 1]
-    problems: dict[int | float, str] = {}
-    for at in drawn:
-        if problem := _problem(found, name, at):
-            problems[at] = problem
+    problems = {at: problem for at in drawn if (problem := _problem(found, name, at))}
     if len(problems) == len(drawn) or (problems and (isinstance(one, Between) or len(drawn) < len(one.values))):
         said = next(iter(problems.values()))
         raise ConfigError(said if said.startswith(name) else f"{name}: {said}")

@@ -59,8 +59,7 @@ def keys(config_dir: str | None = None) -> str:
     """Return every key with its choices and default; of models, precisions and kept matrices how many there are."""
     rest = [key for key in schema.KEYS if key not in AXES and not key.startswith("limits.")]
     lines = [axes(config_dir), "", "settings:", *_each(rest, config_dir)]
-    stages = ",".join(limits())
-    lines += [f"  limits.STAGE.timeout_s, limits.STAGE.memory_gib    per task; STAGE: {stages}"]
+    lines += [f"  limits.STAGE.timeout_s, limits.STAGE.memory_gib    per task; STAGE: {','.join(limits())}"]
     return "\n".join([*lines, "", *_each(["sweep"], config_dir, listed=False)])
 
 

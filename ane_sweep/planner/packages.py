@@ -80,13 +80,11 @@ def described(path: Path, what: str, function: str = "") -> tuple[Model_pb2.Mode
         if op.type != "const"
         for value in op.outputs
     )
-    packed = sum(op.type.startswith("constexpr_") for op in ops)
-    target = TARGETS[min(max(number, 0), len(TARGETS) - 1)]
     return found.spec, {
-        "target": target,
+        "target": TARGETS[min(max(number, 0), len(TARGETS) - 1)],
         "compute": "fp16" if half else "fp32",
         "functions": 1 if function else max(1, len(found.spec.mlProgram.functions)),
-        "compressed": packed,
+        "compressed": sum(op.type.startswith("constexpr_") for op in ops),
         **({"form": form} if form else {}),  # of a model that must stay unchanged; a package of one program has none
         **({"function": function} if function else {}),
     }

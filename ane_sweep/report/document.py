@@ -99,8 +99,7 @@ def _cells(sweep: Sweep, doubts: list[Doubt]) -> Section:
     # behind the status, which a narrow page shows
     minor = [part for part in parts if part.drop_order == LOADED]
     parts = [*(part for part in parts if part not in minor), last, *first.list_other_estimates(records), *minor]
-    status = [f"{r.status.value}: {r.reason}" if r.reason else r.status.value for r in records]
-    last.cells = status
+    last.cells = [f"{r.status.value}: {r.reason}" if r.reason else r.status.value for r in records]
     rows = [list(row) for row in zip(*(part.cells for part in parts))]
     several = len(sweep.records) > 1 and any(r.status is Status.OK for r in sweep.records)
     everywhere = [doubt for doubt in about_all(doubts, sweep.records) if doubt.doubts_figures and several]

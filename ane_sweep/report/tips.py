@@ -56,8 +56,7 @@ def _figures(record: Record, chip: str) -> list[str]:
     """Return texts of the share of ops on the ANE, the estimate, the latency and the PSNR."""
     shares = (entry.ops.share("ane") for entry in record.placed("predicted") if entry.chip == chip and entry.ops.total)
     share, estimated = next(shares, None), estimate(record, chip)
-    here = None if is_check(record) else measured_ms(record)
-    figures = (estimated and estimated.ms, here, record.value("psnr_db"))
+    figures = (estimated and estimated.ms, None if is_check(record) else measured_ms(record), record.value("psnr_db"))
     return ["-" if share is None else f"{100 * share:.0f}", *(figure_text(figure, 3) for figure in figures)]
 
 

@@ -109,8 +109,7 @@ def _observed(evidence: Evidence, expected: str | None, reasons: list[str]) -> s
         reasons += dict.fromkeys(f"Core ML said: {f['explanation']} (`{f['line']}`)" for f in refused)
         if worked:
             reasons.append(f"a part ran on the Neural Engine all the same: {worked}")
-        gpu = evidence.compute_units == "all" and _by_latency(evidence, reasons) == "gpu"
-        return "gpu" if gpu else "cpu"
+        return "gpu" if evidence.compute_units == "all" and _by_latency(evidence, reasons) == "gpu" else "cpu"
     if worked:
         reasons.append(worked)
         return "ane"

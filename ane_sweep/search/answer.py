@@ -155,16 +155,14 @@ def _tabulate_objective(found: Search, records: list[Record], best: Record) -> l
     first = figure(best, name)
     rows = []
     for axis in dict.fromkeys(axis for values in found.values.values() for axis in values):
-        groups = _groups({key: found.values[key].get(axis) for key in known})
-        for value, keys in groups:
+        for value, keys in _groups({key: found.values[key].get(axis) for key in known}):
             fits = [
                 v for key in keys if is_eligible(found.goal, known[key]) and (v := figure(known[key], name)) is not None
             ]
             top = max(fits, key=lambda v: sign * v, default=None)
             mark = " (best)" if best.cell_key in keys else ""
-            number = "" if top is None else f"{top:.4g}"
             more = f"{100 * (top / first - 1):+.0f} %" if top and first else ""
-            rows.append((axis, value + mark, number, more, _rest(found, keys)))
+            rows.append((axis, value + mark, "" if top is None else f"{top:.4g}", more, _rest(found, keys)))
     heads = ("axis", "value", name, "than the best", "of its cells")
     return tables.aligned(rows, heads=heads, right=(2, 3)).splitlines()
 

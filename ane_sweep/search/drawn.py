@@ -157,8 +157,7 @@ class Free(Search):
             self._drop_twins(keys)
         known = self.known_records([key for key in keys if key not in self.never])
         untimed = {key: record for key, record in known.items() if self.times and self.goal.untimed(record)}
-        for key in known.keys() - untimed.keys():
-            self.never[key] = SETTLED
+        self.never |= dict.fromkeys(known.keys() - untimed.keys(), SETTLED)
         if untimed:
             self._time(self._order(untimed))
         for key in keys:

@@ -44,10 +44,9 @@ def card(args: list[str]) -> int:
     parser.json("card, manifest", "Markdown")
     parser.outputs()
     given = parser.read(args)
-    is_package = given.subject.rstrip("/").endswith(SUFFIXES)
     made = (
         _of_package(Path(given.subject), given.chip or ["m4"])
-        if is_package
+        if given.subject.rstrip("/").endswith(SUFFIXES)
         else _of_cell(given.out, given.subject, given.chip or [])
     )
     text, manifest = cards.to_markdown(made), json.dumps(asdict(made), indent=1) + "\n"

@@ -38,8 +38,7 @@ def nightly(args: list[str]) -> int:
             return _accept(out, runs.find_run(out, name[0] if name else None), given.json)
         case ["write", kind, folder]:
             _check(overrides)
-            job = files.job(out, given.at, overrides)
-            written = files.write(kind, user_path(folder), job)
+            written = files.write(kind, user_path(folder), files.job(out, given.at, overrides))
             then = files.next_step(kind, user_path(folder))
             text = "\n".join([*map(format_path, written), then])
             return print_result(given.json, text, files=list(map(str, written)), next=then)

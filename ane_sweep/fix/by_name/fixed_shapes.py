@@ -218,8 +218,7 @@ def _fold(proto: MIL_pb2.Operation, tensors: Mapping[str, Tensor], package: Pack
         return
     if not tensor.const or tensor.value is None:
         return
-    shape = [size or 0 for size in kind.shape]
-    found = np.reshape(np.asarray(tensor.value), shape).astype(NUMPY[kind.dtype])
+    found = np.reshape(np.asarray(tensor.value), [size or 0 for size in kind.shape]).astype(NUMPY[kind.dtype])
     made = MIL_pb2.Operation(type="const")
     made.attributes["name"].CopyFrom(string_value(value.name))
     made.attributes["val"].CopyFrom(values.make_immediate(found))

@@ -83,8 +83,7 @@ def _widen(graph: Graph, state: str, kind: TensorType) -> None:
         build = Builder(graph, node)
         if node.type == "read_state":
             whole = build.op("read_state", {"input": state}, wide, kind.dtype)
-            begin = [0] * len(wide)
-            narrow = build.op("slice_by_index", {"x": whole, "begin": begin, "end": sizes}, sizes)
+            narrow = build.op("slice_by_index", {"x": whole, "begin": [0] * len(wide), "end": sizes}, sizes)
             graph.replace(node.outputs[0], narrow)
         else:
             (data,) = node.reads("data")

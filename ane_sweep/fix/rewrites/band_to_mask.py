@@ -45,8 +45,7 @@ def apply(graph: Graph, site: Site) -> None:
     lower, upper = limits
     above = np.arange(shape[-1]) - np.arange(shape[-2])[:, None]
     is_kept = ((lower < 0) | (above >= -lower)) & ((upper < 0) | (above <= upper))
-    made = build.op("select", {"cond": is_kept, "a": x, "b": zero}, shape, dtype)
-    graph.replace(site.node.outputs[0], made)
+    graph.replace(site.node.outputs[0], build.op("select", {"cond": is_kept, "a": x, "b": zero}, shape, dtype))
 
 
 def band_limits(graph: Graph, node: Node) -> tuple[int, int] | None:

@@ -137,8 +137,7 @@ def _read_product(graph: Graph, total: Node, x: str) -> Node | None:
 def apply(graph: Graph, site: Site) -> None:
     x, last, mode = check_again(_read(graph, site.others[0]))
     between = _list_between(graph, x, last)
-    made = Builder(graph, last).op("gelu", {"x": x, "mode": Text(mode)}, graph.shape(x))
-    graph.replace(last.outputs[0], made)
+    graph.replace(last.outputs[0], Builder(graph, last).op("gelu", {"x": x, "mode": Text(mode)}, graph.shape(x)))
     prove_with(graph, between)
 
 

@@ -22,8 +22,7 @@ def find(scene: Scene) -> Iterator[Place]:
         added = graph.maker(node.read("x"))
         if added is None or added.type != "add":
             continue
-        sides = [added.read("x"), added.read("y")]
-        means = [graph.maker(name) for name in sides if not graph.is_constant(name)]
+        means = [graph.maker(name) for name in (added.read("x"), added.read("y")) if not graph.is_constant(name)]
         if len(means) == 1 and means[0] is not None and means[0].type == "reduce_mean" and _is_scaled(graph, means[0]):
             yield place_node(node)
 

@@ -183,5 +183,4 @@ class Palettes:
 
 
 def _make_key(numbers: np.ndarray, bits: int, ignore_zeros: bool) -> Key:
-    digest = hashlib.blake2b(np.ascontiguousarray(numbers).data, digest_size=16).digest()
-    return digest, bits, ignore_zeros
+    return hashlib.blake2b(np.ascontiguousarray(numbers).data, digest_size=16).digest(), bits, ignore_zeros

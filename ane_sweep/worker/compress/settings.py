@@ -82,11 +82,10 @@ def resolve(
         source = own[-1] if own else recipe
         setting = {name: source[name] for name in source if name not in ("match", "skip", "overrides", "activations")}
         if recipe["kind"] == "mixed":
-            width = (bits or {}).get(weight.name, 0)
             setting = {
                 **recipes.FIELDS["palettized"],
                 "kind": "palettized",
-                "bits": width,
+                "bits": (bits or {}).get(weight.name, 0),
                 "min_elements": recipe["min_elements"],
             }
         reason = _explain_exclusion(weight, recipe, setting["min_elements"])

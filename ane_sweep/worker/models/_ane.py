@@ -99,8 +99,7 @@ class HeadNorm(nn.Module):
         self.norm = RMSNorm(weight, eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        width = self.norm.weight.shape[1]
-        return self.norm(x.reshape(-1, width, 1, x.shape[3])).reshape(x.shape)
+        return self.norm(x.reshape(-1, self.norm.weight.shape[1], 1, x.shape[3])).reshape(x.shape)
 
 
 class Rotary(nn.Module):

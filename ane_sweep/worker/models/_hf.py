@@ -76,14 +76,12 @@ def tabulate_rotary(module: nn.Module, seq_len: int) -> None:
     """
     for name, child in list(module.named_modules()):
         if type(child).__name__.endswith("RotaryEmbedding"):
-            table = RotaryTable(*child(torch.zeros(1), torch.arange(seq_len)[None]))
-            module.set_submodule(name, table)
+            module.set_submodule(name, RotaryTable(*child(torch.zeros(1), torch.arange(seq_len)[None])))
 
 
 def _materialise_buffers(module: nn.Module) -> None:
     """Fill the non-persistent buffers, which no checkpoint holds, with the values that their owners give them."""
-    owners = {name.rpartition(".")[0] for name, buffer in module.named_buffers() if buffer.is_meta}
-    for path in sorted(owners):
+    for path in sorted({name.rpartition(".")[0] for name, buffer in module.named_buffers() if buffer.is_meta}):
         owner, blank = module.get_submodule(path), False
         for leaf, buffer in list(owner.named_buffers(recurse=False)):
             if buffer.is_meta:

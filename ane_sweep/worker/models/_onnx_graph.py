@@ -73,8 +73,7 @@ def _opset(model: ModelProto) -> int:
 
 def _inline_functions(model: ModelProto) -> ModelProto:
     """Replace ops that have no converter by their definition in the ONNX standard, if it has one."""
-    known = onnx_ops.list_converted() | onnx_ops.FOLDED
-    names = {node.op_type for node in model.graph.node} - known
+    names = {node.op_type for node in model.graph.node} - onnx_ops.list_converted() - onnx_ops.FOLDED
     if not names:
         return model
     return inliner.inline_selected_functions(model, [("", name) for name in names], inline_schema_functions=True)
@@ -234,8 +233,7 @@ def _lower_reduce(node: NodeProto, held: dict[str, np.ndarray], model: ModelProt
 def _lower_split(node: NodeProto, held: dict[str, np.ndarray], model: ModelProto) -> None:
     """Drop num_outputs, without which an opset-17 Split cuts into equal parts. Unequal ones are refused."""
     count = _attribute(node, "num_outputs")
-    shapes = {one.name: one for one in [*model.graph.value_info, *model.graph.input]}
-    known = shapes.get(node.input[0])
+    known = {one.name: one for one in [*model.graph.value_info, *model.graph.input]}.get(node.input[0])
     if isinstance(count, int) and known is not None:
         axis = _attribute(node, "axis", 0)
         size = known.type.tensor_type.shape.dim[axis if isinstance(axis, int) else 0].dim_value

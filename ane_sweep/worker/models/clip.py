@@ -76,8 +76,7 @@ class Clip(_tower.TowerFamily):
         if is_text:
             table = _ane.Embedding(read["embeddings.token_embedding.weight"], positions)
             norm = read.layer_norm("final_layer_norm", eps)
-            count = config.max_position_embeddings
-            return TextTower(table, layers, norm, head, count, config.eos_token_id).eval()
+            return TextTower(table, layers, norm, head, config.max_position_embeddings, config.eos_token_id).eval()
         patches = _tower.Patches(
             read["embeddings.patch_embedding.weight"], None, read["embeddings.class_embedding"], positions
         )

@@ -88,9 +88,7 @@ class OriginalLadder(nn.Module):
         self.scale = (model["arch"]["embed_dim"] // self.count) ** -0.5
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        made = dict(
-            zip([f"{side}_{what}" for what in ("in", "pos", "k", "qk") for side in _SIDES], inputs, strict=True)
-        )
+        made = dict(zip([f"{side}_{key}" for key in ("in", "pos", "k", "qk") for side in _SIDES], inputs, strict=True))
         x, y, before, after = (
             self.inside(made[name]) for name in ("encoder_in", "decoder_in", "encoder_pos", "decoder_pos")
         )
@@ -109,8 +107,7 @@ class OriginalLadder(nn.Module):
         self, part: AttentionWeights, x: Tensor, source: Tensor, here: Tensor, there: Tensor, *masks: Tensor
     ) -> Tensor:
         query, key = self.linear(part.q, x + here), self.linear(part.k, source + there)
-        mixed = self.heads(query, key, self.linear(part.v, source), masks)
-        return part.norm(self.linear(part.o, mixed) + x)
+        return part.norm(self.linear(part.o, self.heads(query, key, self.linear(part.v, source), masks)) + x)
 
     def feed(self, layer: LayerWeights, x: Tensor) -> Tensor:
         return layer.norm(self.linear(layer.down, torch.relu(self.linear(layer.up, x))) + x)

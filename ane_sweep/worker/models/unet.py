@@ -48,12 +48,11 @@ def skeleton(model: Model) -> nn.Module:
 def ports(model: Model, seq_len: int, options: Options = PLAIN) -> Ports:
     arch = model["arch"]
     image = (ROWS, arch["in_channels"], arch["sample_size"], arch["sample_size"])
-    words = (ROWS, arch["cross_attention_dim"], 1, WORDS)
     return Ports(
         (
             Port("sample", image, "float32", seeded=NUMBERS),
             Port("timestep", (ROWS,), "float32", seeded=STEPS),
-            Port("encoder_hidden_states", words, "float32", seeded=NUMBERS),
+            Port("encoder_hidden_states", (ROWS, arch["cross_attention_dim"], 1, WORDS), "float32", seeded=NUMBERS),
         ),
         (Port("noise_pred", (ROWS, arch["out_channels"], *image[2:]), "float32"),),
     )
@@ -75,8 +74,7 @@ class Unet(nn.Module):
         unet = _hf.build_filled(lambda: skeleton(model), state)
         self.unet, self.turned = unet, spatial is None
         if spatial is not None:
-            parts = [name for name, part in unet.named_modules() if type(part).__name__ == "Transformer2DModel"]
-            for name in parts:
+            for name in [name for name, part in unet.named_modules() if type(part).__name__ == "Transformer2DModel"]:
                 unet.set_submodule(name, spatial(unet.get_submodule(name)))
 
     def forward(self, sample: Tensor, timestep: Tensor, words: Tensor) -> tuple[Tensor, ...]:

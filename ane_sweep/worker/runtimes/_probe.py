@@ -53,8 +53,7 @@ def _time_prediction(ct: ModuleType) -> float:
     def relu(x: Var) -> Var:
         return mb.relu(x=x, name="y")
 
-    specs = [mb.TensorSpec(shape=(1, 4))]
-    program = mb.program(input_specs=specs, opset_version=ct.target.iOS16)(relu)
+    program = mb.program(input_specs=[mb.TensorSpec(shape=(1, 4))], opset_version=ct.target.iOS16)(relu)
 
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "probe.mlpackage")

@@ -39,14 +39,13 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
     except (OSError, shutil.Error) as error:
         raise StageError(f"{source} cannot be copied: {error}") from error
     made = package.read(target, kinds=pipeline.KINDS)
-    weights = sum(file.stat().st_size for file in target.rglob("weights/*.bin"))
     return StageResult(
         metrics=[Metric("package_bytes", packages.measure_bytes(target), "bytes")],
         realised={
             "specification_version": made.spec.specificationVersion,
             "functions": sorted(made.spec.mlProgram.functions),
         },
-        facts={"weight_bytes": weights},
+        facts={"weight_bytes": sum(file.stat().st_size for file in target.rglob("weights/*.bin"))},
     )
 
 

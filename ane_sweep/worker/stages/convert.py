@@ -66,10 +66,9 @@ def run(params: dict[str, object], inputs: dict[str, Path], out: Path) -> StageR
         facts["numbers"] = done.numbers
     if drawn is not None:
         facts["weights"] = drawn
-    seconds = time.perf_counter() - began
     return StageResult(
         metrics=[
-            Metric("convert_s", seconds, "s"),
+            Metric("convert_s", time.perf_counter() - began, "s"),
             Metric("package_bytes", sizer.measure_bytes(target), "bytes"),
             Metric("bits_per_weight", sizer.compute_bits_per_weight(target, int(facts["numbers"])), "bit"),
         ],

@@ -107,18 +107,16 @@ def _read_windows(tokenizer: "Tokenizer", path: Path, file: FileParams, model: M
         end = start + len(rows[-1])
         if end == len(text_ids) or len(rows) == file.rows:
             break
-    vocabulary = KINDS[model.task].count_ids(model.arch)
-    ids, valid = tokens.pad_rows(tokenizer, rows, seq_len, vocabulary)
+    ids, valid = tokens.pad_rows(tokenizer, rows, seq_len, KINDS[model.task].count_ids(model.arch))
     places = np.arange(seq_len)
     where = np.stack([(places >= first) & (places < last) for first, last in scored])
-    following = np.roll(ids, -1, axis=1)
     counts = {
         "windows": len(rows),
         "positions": int(where.sum()),
         "tokens_of_file": len(text_ids),
         "stride": file.stride,
     }
-    return ids, valid, {"scored": where, "target": following[where]}, counts
+    return ids, valid, {"scored": where, "target": np.roll(ids, -1, axis=1)[where]}, counts
 
 
 def _read_rows(tokenizer: "Tokenizer", path: Path, file: FileParams, model: Model, seq_len: int) -> Read:

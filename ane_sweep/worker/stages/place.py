@@ -65,11 +65,10 @@ def rank_costs(table: list[PlannedOp]) -> dict[str, object]:
     """Return the ops with the largest shares of the cost in Core ML's plan."""
     total = sum(row["cost"] for row in table) or 1.0
     chunks = list(dict.fromkeys(row["chunk"] for row in table))
-    worst = sorted(table, key=lambda row: -row["cost"])[:COSTLY]
     ops = [
         {"op": row["name"], "type": row["op_type"], "chunk": chunks.index(row["chunk"]) + 1, "unit": row["preferred"],
          "share": round(row["cost"] / total, 4)}
-        for row in worst
+        for row in sorted(table, key=lambda row: -row["cost"])[:COSTLY]
     ]  # fmt: skip
     return {"kind": "planned", "source": "MLComputePlan", "ops": ops}
 

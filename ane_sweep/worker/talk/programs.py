@@ -44,8 +44,7 @@ class GraphInputs:
         options = building.options(params)
         self.names = [port.name for port in models.get(self.model["family"]).ports(
             self.model, self.length, options).inputs]  # fmt: skip
-        looks_up = options.embeddings == "out"
-        self.module = _build.build(params, inputs, "original")[0] if looks_up else None
+        self.module = _build.build(params, inputs, "original")[0] if options.embeddings == "out" else None
 
     def __call__(self, ids: list[int]) -> "dict[str, np.ndarray]":
         """Return the inputs of one window; it must be long enough for the ids."""

@@ -75,9 +75,8 @@ def rank_costs(times: list[tuple[str, str, int, float]], source: str) -> dict[st
     total = sum(seconds for *_, seconds in times)
     if not total:
         return {}
-    worst = sorted(times, key=lambda one: -one[3])[:COSTLY]
     ops = [
         {"op": name, "type": kind, "chunk": chunk, "share": round(seconds / total, 4)}
-        for name, kind, chunk, seconds in worst
+        for name, kind, chunk, seconds in sorted(times, key=lambda one: -one[3])[:COSTLY]
     ]
     return {"kind": "measured", "source": source, "ops": ops}

@@ -28,10 +28,9 @@ def convert(jobs: Mapping[str, ConversionJob], target: Path) -> Facts:
         exported = _export(job)
         ops = _write(exported, job.ports, target)
     weights = [*exported.state_dict.values(), *exported.constants.values()]
-    tensors = [value for value in weights if isinstance(value, Tensor)]
     return {
         "ops": ops,
-        "parameter_bytes": sum(value.nbytes for value in tensors),
+        "parameter_bytes": sum(value.nbytes for value in weights if isinstance(value, Tensor)),
         "numbers": sum(
             value.numel() for value in job.module.parameters() if value.is_floating_point()
         ),  # tied ones once
