@@ -260,7 +260,7 @@ def _device(cell: Cell) -> Params:
 def _add_figures(
     chain: Chain, built: Params, inputs: Inputs, scored: Inputs, model: Params, examples: Task | None
 ) -> None:
-    """Add scores (of `scored`) and timings (of `inputs`). Units and numerics are part of the keys only for runtimes that support them."""
+    """Add scores and checks of `scored`, and timings of `inputs`. Units and numerics enter the keys only for runtimes that know them."""
     runtime, cell, traits = chain.runtime, chain.cell, RUNTIMES[chain.runtime]
     units = cell.compute_units if "compute_units" in traits.honours else None
     mode = checks.numerics(cell) if "numerics" in traits.honours else {}
@@ -277,19 +277,19 @@ def _add_figures(
     chain.add("score", {**runs, "model": model}, scored)
     if examples is not None:
         chain.add("evaluate", {**runs, "model": model, "score": cell.score}, {**scored, "examples": examples})
-    timed = _add_timings(chain, runs, inputs)  # what died there, dies again
+    timed = _add_timings(chain, runs, inputs, scored)  # what died there, dies again
     if cell.throughput:
         chain.add("throughput", {**runs, "throughput": cell.throughput}, inputs, after=timed)
     if traits.coreml and cell.evidence == "auto" and cell.device == "local":  # power and log are this Mac's
         chain.add("evidence", runs, inputs, after=timed)
 
 
-def _add_timings(chain: Chain, runs: Params, inputs: Inputs) -> tuple[str, ...]:
+def _add_timings(chain: Chain, runs: Params, inputs: Inputs, scored: Inputs) -> tuple[str, ...]:
     """Add a cell's timings, and those that its verdict compares with. Return the key of the first one, or nothing."""
     cell, planned, first = chain.cell, timing.plan_timing(chain.cell, chain.runtime), ""
     params = {**runs, **chunking.copies(cell), "policy": planned.policy}
     if planned.is_check:
-        return (chain.add("latency", {**params, "check": True}, inputs, loaded=cell.copies).key,)
+        return (chain.add("latency", {**params, "check": True}, scored, loaded=cell.copies).key,)
     for number in range(1, planned.repeats + 1):  # cells that ask for fewer share the first ones
         task = chain.add(
             "latency", {**params, "round": number}, inputs, round=number, loaded=cell.copies,

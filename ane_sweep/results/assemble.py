@@ -12,7 +12,7 @@ from ane_sweep.bridge.plan import Outcome, Plan
 from ane_sweep.bridge.record import Record, StageOutcome, StageStatus, Status, Weights, worst_psnr
 from ane_sweep.bridge.runtimes import RUNTIMES, traits
 from ane_sweep.bridge.stages import STAGES
-from ane_sweep.bridge.task import Realised
+from ane_sweep.bridge.task import Realised, Task
 from ane_sweep.placement.rows import plan_agreement
 from ane_sweep.results import gather
 from ane_sweep.results.gather import Chain
@@ -79,10 +79,7 @@ def _fill(
         if outcome.done and not STAGES[task.stage].pooled:
             new = {metric.what for metric in took.metrics}  # the size of the compressed program, not of both
             record.metrics = [*(metric for metric in record.metrics if metric.what not in new), *took.metrics]
-            cut = record.realised.get("chunks")
-            record.realised |= took.realised
-            if STAGES[task.stage].runs_program and cut and cut != record.realised.get("chunks"):
-                record.realised |= {"chunks": cut, "scored": "uncut"}
+            _realise(record, task, took.realised)
             record.placement += took.placement
             if STAGES[task.stage].artifact and outcome.folder is not None:
                 record.artifacts += files(outcome.folder)
@@ -90,10 +87,10 @@ def _fill(
             record.metrics = [metric for metric in record.metrics if metric.name not in _OF_THE_PROGRAM]
     metrics, realised, record.timings = pooled([outcome.result for _, outcome in timings if outcome.done])
     record.metrics += metrics + _agreement(chain, record.host)
-    record.realised |= realised
     if timings:  # none with latency=off
-        timing = timings[0][0].key
-        record.realised |= {"latency_task": timing, "cells_sharing_timing": sharing[timing]}
+        timing = timings[0][0]
+        _realise(record, timing, realised)
+        record.realised |= {"latency_task": timing.key, "cells_sharing_timing": sharing[timing.key]}
     judged = None
     if traits(record.realised["runtime"]).coreml:
         beside = {units: outcomes[key] for units, key in plan.beside[cell.key].items()}
@@ -101,6 +98,13 @@ def _fill(
         record.realised |= {"verdict": judged.verdict, "observed": judged.observed, "verdict_reasons": judged.reasons}
     record.realised |= _psnr_warning(cell, record)
     record.status, record.reason = _verdict(cell, record, chain, judged)
+
+
+def _realise(record: Record, task: Task, realised: Realised) -> None:
+    """Add what a task reports. One that ran a cut program uncut, as both are proven one, changes no number of chunks."""
+    cut, record.realised = record.realised.get("chunks"), record.realised | realised
+    if STAGES[task.stage].runs_program and cut and cut != record.realised.get("chunks"):
+        record.realised |= {"chunks": cut, "scored": "uncut"}
 
 
 def _block_uncut(chain: Chain) -> Chain:

@@ -119,6 +119,16 @@ def test_what_enters_each_key(axis, changes):
     assert {stage: got.get(stage) for stage in changes} == changes
 
 
+def test_a_check_runs_the_program_once_for_all_cuts_that_are_proven_to_be_it():
+    words = ["-m", "model=tiny-gpt2", "weights=random", "chunks=1,2,4", "latency.repeats=auto"]
+    made = planned(*words)
+    assert counts(made).items() >= {"chunk": 2, "score": 1, "latency": 1}.items()
+    assert find_task(made, "latency").params["check"] and "program" in find_task(made, "latency").inputs
+    for word in ("pipeline=coreml", "numerics=fp32"):  # there nothing is proven, or the chain computes something else
+        assert counts(planned(*words, word))["latency"] == 3
+    assert counts(planned(*words, "latency.repeats=1"))["latency"] == 3, "a time that is asked for is each cut's own"
+
+
 @pytest.mark.parametrize(
     "words",
     [
