@@ -4,7 +4,8 @@ them).
 Importing torch takes a second and more, coremltools and transformers four, which is most of a tiny task's time. Each
 task is still one fresh process, which begins with the imports done.
 
-    imports            those that a stage and its runtime declare (`warm`); a task that declares none starts cold
+    imports            those that a stage and its runtime declare (`warm`); a task that declares none starts cold. Servers that
+                       import torch are forked from one that has imported it
     environment        libraries read it while they are loaded, so a server has exactly that of its children (except
                        TMPDIR): tasks of another environment, say offline, have another server
     memory limit       a fork has its server's mappings: a task whose limit is not above those starts cold
@@ -18,11 +19,13 @@ task is still one fresh process, which begins with the imports done.
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -37,6 +40,7 @@ from ane_sweep.machine import stand_in
 COLD_VARIABLE = "ANE_SWEEP_COLD"  # set: every task starts cold
 _MESSAGE_BYTES = 1 << 16
 _OWN = {PARENT_VARIABLE, "TMPDIR"}  # differ from task to task; no library reads them while it is loaded
+_FIRST = ("torch",)  # what takes longest to import and most tasks need
 _ROOM_BYTES = 64 << 20  # with less, a task would end on its first allocations: a cold start says what is too much
 
 
@@ -79,7 +83,7 @@ class ServerLost(OSError):
 
 
 class ForkedProcess:
-    """A task's process that a fork server started. The server reaps it, being its parent."""
+    """A process that a fork server forked: a task's, or another server. The server reaps it, being its parent."""
 
     def __init__(self, pid: int, server: "ForkServer"):
         self.pid, self.server = pid, server
@@ -92,24 +96,43 @@ class ForkedProcess:
             return None, 0
         return os.waitstatus_to_exitcode(reply.status), reply.peak_bytes
 
+    def kill(self) -> None:
+        if not self.server.gone:  # else the pid may be another's: without its socket to us a server ends by itself
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> None:
+        self.reap()
+
 
 class ForkServer:
-    """One fork server: its process and the socket to it."""
+    """One fork server: its process and the socket to it. `start` starts a server of the socket's other end."""
 
-    def __init__(self, python: str, modules: Sequence[str], env: dict[str, str]):
+    def __init__(self, start: Callable[[int], subprocess.Popen[bytes] | ForkedProcess]):
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock, self.gone = threading.Lock(), False
         self._data_bytes: int | None = None
         try:
             with theirs:
-                self.process = subprocess.Popen(
-                    [python, "-P", "-m", "ane_sweep.worker.fork_server", str(theirs.fileno()), *modules], env=env, cwd="/",
-                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()], start_new_session=True,
-                )  # fmt: skip
+                self.process = start(theirs.fileno())
         except OSError:
             self._socket.close()
             raise
+
+    @classmethod
+    def spawn(cls, python: str, modules: Sequence[str], env: dict[str, str]) -> "ForkServer":
+        return cls(
+            lambda theirs: subprocess.Popen(
+                [python, "-P", "-m", "ane_sweep.worker.fork_server", str(theirs), *modules], env=env, cwd="/",
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                pass_fds=[theirs], start_new_session=True,
+            )
+        )  # fmt: skip
+
+    def extend(self, modules: Sequence[str]) -> "ForkServer":
+        """Fork a server that imports more modules. Raises OSError, and ServerLost."""
+        self.data_bytes()
+        return ForkServer(lambda theirs: ForkedProcess(self.ask({"imports": modules}, [theirs]).pid, self))
 
     def data_bytes(self) -> int:
         """Return the private memory that children begin with, after the imports. Raises ServerLost if the imports fail."""
@@ -123,7 +146,7 @@ class ForkServer:
         reply = self.ask({"task": str(task), "tmp": str(tmp)}, [stdout, stderr])
         return ForkedProcess(reply.pid, self)
 
-    def ask(self, message: Mapping[str, str | int], descriptors: Sequence[int] = ()) -> Reply:
+    def ask(self, message: Mapping[str, str | int | Sequence[str]], descriptors: Sequence[int] = ()) -> Reply:
         """Send a question and return its answer. An interruption ends the server, as the next answer could belong to either question."""
         with self._lock:
             if self.gone:
@@ -180,7 +203,7 @@ class ForkServers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self._stopped = True
         self._end_all()
 
     def begin_round(self, number: int) -> None:
@@ -192,13 +215,13 @@ class ForkServers:
     def _end_all(self) -> None:
         with self._lock:
             ended, self._live = list(self._live.values()), {}
-        for server in ended:
+        for server in reversed(ended):  # what was forked from another is reaped by it
             server.end()
 
     def stop(self) -> None:
         """Kill all servers and start no more. Safe in a signal handler."""
         self._stopped = True
-        for server in list(self._live.values()):
+        for server in reversed(list(self._live.values())):
             server.kill()
 
     def get(self, modules: Sequence[str], env: dict[str, str], python: str, limit: int | None) -> ForkServer | None:
@@ -210,7 +233,8 @@ class ForkServers:
         if not modules or not self._can_fork:
             return None
         shared_env = {name: value for name, value in env.items() if name not in _OWN}
-        key = (python, tuple(modules), tuple(sorted(shared_env.items())))
+        variables = tuple(sorted(shared_env.items()))
+        key, first = (python, tuple(modules), variables), (python, _FIRST, variables)
         try:
             with self._lock:
                 server = self._live.get(key)
@@ -218,8 +242,12 @@ class ForkServers:
                     self._failed.add(key)
                 if key in self._failed or self._stopped:
                     return None
-                if server is None:
-                    server = self._live[key] = ForkServer(python, modules, shared_env)
+                if server is None and set(_FIRST) < set(modules):
+                    if first not in self._live:
+                        self._live[first] = ForkServer.spawn(python, _FIRST, shared_env)
+                    server = self._live[key] = self._live[first].extend(modules)
+                elif server is None:
+                    server = self._live[key] = ForkServer.spawn(python, modules, shared_env)
             least = server.data_bytes() + _ROOM_BYTES
         except OSError:
             self._failed.add(key)

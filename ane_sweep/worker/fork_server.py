@@ -7,6 +7,7 @@ Each request over the packet socket gets one answer:
 
     at the start                      {"data_bytes"}: the server's own private memory, or {"error"}
     {"task", "tmp"} + stdout, stderr  {"pid"} of the child, which has a session of its own by then, or {"error", "errno"}
+    {"imports": modules} + socket     {"pid"} of another server, which imports these, too, and answers on the socket
     {"reap": pid}                     {"status", "peak_bytes"}: a child stays a zombie, and keeps its pid, until it is reaped
 
 A fork copies one thread only: locks that other threads held would stay locked in the child. The only other threads are
@@ -54,7 +55,12 @@ def main(arguments: Sequence[str]) -> NoReturn:
             leftovers.end_children()
             os._exit(0)
         request = json.loads(message)
-        answer = _reap_worker(request["reap"]) if "reap" in request else _fork_worker(request, descriptors, channel)
+        if "reap" in request:
+            answer = _reap_worker(request["reap"])
+        elif "imports" in request:
+            answer = _fork_server(request["imports"], descriptors[0], channel)
+        else:
+            answer = _fork_worker(request, descriptors, channel)
         _send(channel, answer)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -90,6 +96,16 @@ def _reap_worker(pid: int) -> Answer:
     _workers.discard(pid)
     leftovers.end_children(_workers)
     return {"status": status, "peak_bytes": usage.ru_maxrss * 1024}
+
+
+def _fork_server(modules: list[str], descriptor: int, channel: socket.socket) -> Answer:
+    """Fork a server that goes on to import more modules. What it forks is its own: this one reaps the server alone."""
+    if (pid := os.fork()) == 0:
+        channel.close()
+        _workers.clear()
+        main([str(descriptor), *modules])
+    _workers.add(pid)
+    return {"pid": pid}
 
 
 def _fork_worker(request: dict[str, str], descriptors: Sequence[int], channel: socket.socket) -> Answer:

@@ -68,7 +68,7 @@ def _used() -> float:
     """Return the processor seconds of all tasks that have ended. The fork servers' own ones, for their imports, do not count."""
     own = resource.getrusage(resource.RUSAGE_CHILDREN)
     total = own.ru_utime + own.ru_stime
-    for server in psutil.Process().children():
+    for server in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             times = server.cpu_times()
             total += times.children_user + times.children_system

@@ -104,6 +104,32 @@ def test_tasks_with_other_numbers_of_threads_have_one_parent(room, monkeypatch):
     assert parent != os.getpid()
 
 
+def test_parents_that_need_torch_come_from_one_that_has_imported_it(room, monkeypatch):
+    seen = []
+    for loads in (("json", "torch"), ("torch", "wave"), ("json", "torch"), ("torch",)):
+        monkeypatch.setattr("rooms.LOADS", loads)
+        facts = room.run(
+            "return StageResult(facts={'parent': os.getppid(), 'loaded': [name in sys.modules for name in ('torch', 'wave')]})"
+        ).facts
+        assert facts["loaded"] == ["torch" in loads, "wave" in loads]
+        seen.append(psutil.Process(facts["parent"]))
+    one, two, again, first = seen
+    assert one == again != two and one.ppid() == two.ppid() == first.pid
+    assert {process.pid for process in first.children()} == {one.pid, two.pid}, (
+        "a task that ended takes no parent along"
+    )
+    one.kill()  # by whatever: what needs other modules goes on
+    monkeypatch.setattr("rooms.LOADS", ("torch", "wave"))
+    assert room.run(WHO).facts["parent"] == two.pid
+    first.kill()
+    assert room.run(WHO).facts["parent"] == two.pid
+    monkeypatch.setattr("rooms.LOADS", ("torch", "string"))
+    assert room.run(WHO).facts["parent"] == os.getpid(), "there is none to come from: it starts cold"
+    room.fork_servers.__exit__()
+    psutil.wait_procs([one, two, first], timeout=10)
+    assert not any(process.is_running() and process.status() != "zombie" for process in (one, two, first))
+
+
 def test_a_limit_that_the_imports_alone_would_reach_is_for_a_cold_start(room):
     assert room.run(WHO, memory_bytes=500 * MIB).facts["parent"] == the_parent(room).process.pid
     assert room.run(WHO, memory_bytes=the_parent(room).data_bytes() + 10 * MIB).facts["parent"] == os.getpid()
