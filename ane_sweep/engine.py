@@ -1,9 +1,9 @@
 """The main path of a sweep: plan, run, record, show, report and track."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
@@ -152,7 +152,12 @@ def run_remaining(
     view = audience.watch(replace(plan, tasks={key: task for key, task in plan.tasks.items() if key not in done}))
     try:
         runner = executors.make_runner(plan, run, store, settings, view, outcomes)
-        meanwhile = partial(tracking.make_ready, settings.tracking, run.folder.parent.parent)
+
+        def meanwhile() -> None:
+            tracking.make_ready(settings.tracking, run.folder.parent.parent)
+            with suppress(Exception):  # the report shows the error
+                import_module("matplotlib.figure")
+
         return executors.load_execute(settings.executor.name)(runner, settings, meanwhile)
     finally:
         view.close()

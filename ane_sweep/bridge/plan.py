@@ -13,8 +13,8 @@ DONE = (StageStatus.OK, StageStatus.CACHED)
 
 
 def expected_seconds(task: Task) -> float:
-    """Return the seconds that a task may take: by a rule that past tasks scale, else by the rule alone."""
-    return task.rule_s if task.seconds is None else task.seconds
+    """Return the seconds that a task may take: by a rule that past tasks scale, else by the rule alone; 0 if it cannot run here."""
+    return 0.0 if task.unavailable else task.rule_s if task.seconds is None else task.seconds
 
 
 @dataclass(frozen=True)

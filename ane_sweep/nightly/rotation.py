@@ -76,7 +76,7 @@ def choose(
     for cell in order:
         fresh = [key for key in plan.list_tasks(cell.key) if key not in counted]
         tasks = [plan.tasks[key] for key in fresh]
-        cost = sum(expected_seconds(task) for task in tasks if not (task.unavailable or is_cached(task)))
+        cost = sum(expected_seconds(task) for task in tasks if not is_cached(task))
         full = full or (bool(chosen & plan.chains.keys()) and spent + cost > FILL * 60 * budget_minutes)
         if full and fresh:
             continue

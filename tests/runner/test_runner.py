@@ -91,6 +91,8 @@ def test_what_begins_the_longest_way_to_the_end_goes_before_what_stands_before_i
     ]  # fmt: skip
     assert walk(tasks, budget=9, lanes=1)[0] == [one.key for one in tasks]
     assert walk(tasks, budget=9, lanes=1, longest_first=True)[0] == ["long", "small", "half", "score", "its score"]
+    cannot = replace(task("compile", "small"), seconds=99.0, unavailable="needs macOS")
+    assert walk([*tasks, cannot], budget=9, lanes=1, longest_first=True)[0][:4] == ["long", "small", "half", "score"]
 
 
 def test_what_is_done_beside_preparation_has_ended_when_the_first_timing_begins(tmp_path, monkeypatch):
