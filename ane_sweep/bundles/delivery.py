@@ -8,7 +8,7 @@ from pathlib import Path
 from ane_sweep import outward
 from ane_sweep.bridge import disk
 from ane_sweep.bridge.key import format_value
-from ane_sweep.bridge.record import Record, as_typed, flat_cell, select_by, varying_axes
+from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, select_by, varying_axes
 from ane_sweep.bridge.runtimes import program_kind
 from ane_sweep.bridge.stages import ALL
 from ane_sweep.errors import ConfigError, StoreError
@@ -23,6 +23,7 @@ _TYPES = {65552: "float16", 65568: "float32", 65600: "float64", 131104: "int32",
 
 def select_cell(records: list[Record], word: str) -> Record:
     """Return the only cell that a selector word matches. If it matches several, raise ConfigError with words for each of them."""
+    records = [record for record in records if record.status != Status.REFUSED] or records  # a refused one made nothing
     if len(records) == 1:
         return records[0]
     run = word.partition(":")[0]

@@ -17,7 +17,7 @@ from placement.by_hand import conv_chain
 
 from ane_sweep import coreml_anywhere
 from ane_sweep.__main__ import main
-from ane_sweep.bridge.record import StageOutcome, StageStatus
+from ane_sweep.bridge.record import StageOutcome, StageStatus, Status
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.bundles import delivery
 from ane_sweep.mil import package
@@ -51,7 +51,11 @@ def swept(tmp_path, monkeypatch):
     chunk = StageOutcome("chunk", StageStatus.CACHED, key="d" * 64)
     compiled = StageOutcome("compile", StageStatus.OK, key="e" * 64)
     one, two, none = (nights.cell(chunks=n) for n in (1, 2, 99))
-    cells = [replace(one, stages=[convert, compiled]), replace(two, stages=[convert, chunk]), replace(none, stages=[])]
+    cells = [
+        replace(one, stages=[convert, compiled]),
+        replace(two, stages=[convert, chunk]),
+        replace(none, stages=[], status=Status.REFUSED),
+    ]
     nights.write_run(tmp_path / "out", STAMP, cells)
     path = tmp_path / "out" / "runs" / STAMP / "run.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "started": "2026-01-01T00:00:00+00:00"}))
@@ -133,7 +137,7 @@ def test_one_package_as_json_and_what_is_mine_is_not_the_caches(swept, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["last", "mine"], "last: 3 cells; which one? last:chunks=1  last:chunks=2  last:chunks=99"),
+        (["last", "mine"], "last: 2 cells; which one? last:chunks=1  last:chunks=2"),
         (["last:chunk=1", "mine"], "no cell there has chunk=1; no axis is called chunk (did you mean 'chunks'?)"),
         (["last:chunks=3", "mine"], "no cell there has chunks=3; there are: chunks=1,2,99"),
         (["last:chunks=99", "mine"], "this cell has no package to give"),
