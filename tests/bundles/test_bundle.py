@@ -149,8 +149,9 @@ def test_no_name_of_a_person_or_machine_travels(exported):
     _, path = exported
     with zipfile.ZipFile(path) as archive:
         text = "".join(archive.read(name).decode() for name in archive.namelist())
-    for secret in ("ada", "/Users", "Doe", "jane", "s3cret", str(path.parent), "secret", socket.gethostname()):
+    for secret in ("/Users", "Doe", "jane", "s3cret", str(path.parent), "secret", socket.gethostname()):
         assert secret not in text, secret
+    assert not re.search(r"\bada\b", text)  # a digest may hold these letters
     assert ".../gpt2" in text and "openai-community/gpt2" in text and "https://example.org/a/b, 3 tokens/s" in text
 
 
