@@ -143,8 +143,7 @@ class ForkServer:
 
     def fork(self, task: Path, tmp: Path, stdout: int, stderr: int) -> ForkedProcess:
         """Fork a process for a task. Raises OSError as Popen does, and ServerLost."""
-        reply = self.ask({"task": str(task), "tmp": str(tmp)}, [stdout, stderr])
-        return ForkedProcess(reply.pid, self)
+        return ForkedProcess(self.ask({"task": str(task), "tmp": str(tmp)}, [stdout, stderr]).pid, self)
 
     def ask(self, message: Mapping[str, str | int | Sequence[str]], descriptors: Sequence[int] = ()) -> Reply:
         """Send a question and return its answer. An interruption ends the server, as the next answer could belong to either question."""

@@ -157,10 +157,8 @@ class TaskRunner:
                     origins = self._origins(task)
                     # An artifact without files is never a cache hit.
                     if outcome.stderr is not None and (task.stage in _KEEPS_STDERR or not any(aside.iterdir())):
-                        with (
-                            contextlib.suppress(OSError),
-                            open(outcome.stderr, "rb") as file,
-                        ):  # a full disk is met again below
+                        # A full disk is met again below.
+                        with contextlib.suppress(OSError), open(outcome.stderr, "rb") as file:
                             (aside / STDERR).write_bytes(file.read(STDERR_BYTES))
                     outcome.folder = self.store.commit(aside, task.stage, task.key, outcome.result, origins)
             finally:

@@ -100,7 +100,11 @@ def _reap_worker(pid: int) -> Answer:
 
 def _fork_server(modules: list[str], descriptor: int, channel: socket.socket) -> Answer:
     """Fork a server that goes on to import more modules. What it forks is its own: this one reaps the server alone."""
-    if (pid := os.fork()) == 0:
+    try:
+        pid = os.fork()
+    except OSError as error:
+        return {"error": str(error), "errno": error.errno}
+    if pid == 0:
         channel.close()
         _workers.clear()
         main([str(descriptor), *modules])

@@ -153,8 +153,7 @@ def _report(taken: Samples, load_s: float, realised: dict[str, object], settings
         realised["cut_short"] = (
             f"{summary.count} of {policy.samples} samples in latency.max_seconds={policy.max_seconds}"
         )
-    unstable = stability.describe_instability(summary)
-    if unstable and not settings.check:
+    if (unstable := stability.describe_instability(summary)) and not settings.check:
         realised["unstable"] = unstable
     figures = {
         "latency_first_ms": 1000 * taken.first_s,
