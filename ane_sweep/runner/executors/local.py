@@ -34,7 +34,7 @@ def execute(
     if settings.store is not None:
         runner.shared = Shared(settings.store, display.say, stop=runner.stop)
     with runner.fork_servers, stop_on_signals(runner.stop, runner.fork_servers):
-        background = threading.Thread(target=meanwhile)
+        background = threading.Thread(target=meanwhile, daemon=True)  # Ctrl-C need not wait for its imports
         background.start()
         joblib.Parallel(n_jobs=slots, backend="threading")(
             joblib.delayed(queue.run_slot)(runner.perform) for _ in range(slots)
