@@ -7,7 +7,7 @@ from ane_sweep.report.blocks import Grid, Para, Section, figure_text
 from ane_sweep.report.table import list_row_labels
 from ane_sweep.report.views import Cells
 from ane_sweep.results import published
-from ane_sweep.results.headline import estimate, measured_ms, shipped_placement
+from ane_sweep.results.headline import estimate, is_check, measured_ms, shipped_placement
 
 HEADS = (
     "published by", "on", "ours", "ms published", "ms estimated", "ms measured", "load ms published", "load ms measured",
@@ -96,14 +96,14 @@ _PUBLISHED = {
 
 
 def _measured_texts(record: Record) -> dict[str, str]:
-    """Return this host's figures of the whole program by column; no PSNR for random weights."""
+    """Return this host's figures of the whole program by column; no PSNR for random weights, no time of a check."""
     seconds, size = record.value("compile_s"), record.value("package_bytes")
     loads = {word: record.value(f"load_{word}_ms") for word in ("cold", "cached")}
     apart = [f"{ms:.4g} {word}" for word, ms in loads.items() if ms is not None]  # else the one load before the timing
-    random = "weights=random" in list_row_labels(record)
+    random, checked = "weights=random" in list_row_labels(record), is_check(record)
     return {
-        "ms measured": figure_text(measured_ms(record)),
-        "load ms measured": ", ".join(apart) or figure_text(record.value("load_ms")),
+        "ms measured": "" if checked else figure_text(measured_ms(record)),
+        "load ms measured": ", ".join(apart) or ("" if checked else figure_text(record.value("load_ms"))),
         "compile ms measured": figure_text(None if seconds is None else 1000 * seconds),
         "PSNR measured": "" if random else figure_text(record.value("psnr_db")),
         "MB ours": figure_text(None if size is None else size / 1e6),

@@ -165,10 +165,9 @@ def _checks(records: Sequence[Record]) -> Warnings:
         unit, scale, digits = ("s", 1000, 2) if known[-1] >= 1000 else ("ms", 1, 3)
         times = list(dict.fromkeys(f"{float(f'{ms / scale:.{digits}g}'):g}" for ms in (known[0], known[-1])))
         where = " and ".join(dict.fromkeys(traits(str(record.realised.get("runtime"))).hardware for record in cells))
-        yield (
-            f"runs here in {' to '.join(times)} {unit} on this {where}: a check, no measurement of the Neural Engine.",
-            cells,
-        )
+        whole = " of the uncut program" if any("scored" in record.realised for record in cells) else ""
+        took = f"runs here in {' to '.join(times)} {unit} on this {where}"
+        yield f"{took}: a check{whole}, no measurement of the Neural Engine.", cells
 
 
 def _unavailable(records: Sequence[Record]) -> Warnings:

@@ -10,6 +10,7 @@ from dataclasses import fields
 from ane_sweep import terminal
 from ane_sweep.bridge.axes.cut import Cut
 from ane_sweep.bridge.record import Record
+from ane_sweep.bridge.runtimes import traits
 from ane_sweep.placement import chips, sizes
 from ane_sweep.placement.types import Placement
 from ane_sweep.results.headline import Latency, headline, shipped_placement
@@ -43,7 +44,8 @@ def explain_cut(record: Record, uncut: Record | None) -> str | None:
     gains, others = _list_gains(record, entry, shipped_placement(uncut) if uncut else None)
     mine, its = headline(record), uncut and headline(uncut)
     cost = _cost(entry, mine, count)
-    if mine and its and (mine.kind, mine.chip) == (its.kind, its.chip):
+    is_cpu = mine is not None and mine.kind == "measured" and not traits(record.realised.get("runtime")).coreml
+    if mine and its and (mine.kind, mine.chip) == (its.kind, its.chip) and not is_cpu:
         cost += f", and in one piece the cell is {its.kind} at {its.ms:.3g} ms"
         if mine.ms < its.ms:
             gains.append(f"{its.ms - mine.ms:.3g} ms")

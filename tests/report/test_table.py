@@ -225,6 +225,10 @@ def test_the_estimate_is_the_headline_and_the_check_comes_last():
     said = doubts(records)
     assert said == ["runs here in 18.4 to 35 ms on this CPU: a check, no measurement of the Neural Engine."]
     assert "latency ms" not in as_text(records, 200) and "measured, median" not in as_text(records, 200)
+    records[1].realised["scored"] = "uncut"
+    assert doubts(records)[0].endswith(
+        " on this CPU: a check of the uncut program, no measurement of the Neural Engine."
+    )
 
 
 def test_a_cpu_time_that_was_asked_for_is_a_column_and_no_headline():

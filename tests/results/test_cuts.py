@@ -68,6 +68,17 @@ def test_without_a_cell_in_one_piece_or_an_estimate_the_sentence_says_so():
     assert on_cpu is not None and "no hand-over is from or to the Neural Engine of m4" in on_cpu
 
 
+def test_a_time_of_this_cpu_predicts_no_gain_and_one_of_core_ml_counts():
+    one, two = cell(1, None, 392), cell(2, None, 392, handed=1.6)
+    for runtime, counts in (("reference", False), ("coreml", True)):
+        for record, ms in ((one, 3010.0), (two, 2179.0)):
+            record.cell["runtime"] = record.realised["runtime"] = runtime
+            record.metrics = [Metric("latency_median_ms", ms, "ms", source=runtime)]
+        said = cuts.explain_cut(two, one)
+        assert said is not None
+        assert ("in one piece the cell is measured at 3.01e+03 ms" in said) == ("gain 831 ms" in said) == counts
+
+
 @pytest.mark.parametrize("other", [{"seq_len": 64}, {"precision": "p4"}, {"pieces": 1}])
 def test_the_cell_in_one_piece_has_the_same_request(other):
     _, said = cuts.explain_cuts(
