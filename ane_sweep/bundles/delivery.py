@@ -8,7 +8,7 @@ from pathlib import Path
 from ane_sweep import outward
 from ane_sweep.bridge import disk
 from ane_sweep.bridge.key import format_value
-from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, select_by, varying_axes
+from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, has_random_weights, select_by, varying_axes
 from ane_sweep.bridge.runtimes import program_kind
 from ane_sweep.bridge.stages import ALL
 from ane_sweep.errors import ConfigError, StoreError
@@ -26,9 +26,8 @@ def select_cell(records: list[Record], word: str) -> Record:
     records = [record for record in records if record.status != Status.REFUSED] or records  # a refused one made nothing
     if len(records) == 1:
         return records[0]
-    run = word.partition(":")[0]
     axes = varying_axes(records)
-    choices = [f"{run}:{select_by(flat_cell(record), axes)}" for record in records]
+    choices = [f"{word.partition(':')[0]}:{select_by(flat_cell(record), axes)}" for record in records]
     more = f" and {len(choices) - 12} more" if len(choices) > 12 else ""
     raise ConfigError(f"{word}: {len(records)} cells; which one? {'  '.join(choices[:12])}{more}")
 
@@ -124,7 +123,8 @@ def _list_inputs(specs: list[Model_pb2.Model], function: str) -> list[list[str]]
 
 def _list_axes(record: Record, named: tuple[str, ...]) -> str:
     cell = {axis: value for axis, value in flat_cell(record).items() if axis in named and value is not None}
-    return " ".join(f"{as_typed(axis)}={format_value(value)}" for axis, value in cell.items())
+    random = ["(random weights)"] if has_random_weights(record) else []
+    return " ".join([*(f"{as_typed(axis)}={format_value(value)}" for axis, value in cell.items()), *random])
 
 
 def _describe_asset(record: Record, paths: list[Path]) -> str:

@@ -17,7 +17,7 @@ from placement.by_hand import conv_chain
 
 from ane_sweep import coreml_anywhere
 from ane_sweep.__main__ import main
-from ane_sweep.bridge.record import StageOutcome, StageStatus, Status
+from ane_sweep.bridge.record import StageOutcome, StageStatus, Status, Weights
 from ane_sweep.bridge.task import TaskResult
 from ane_sweep.bundles import delivery
 from ane_sweep.mil import package
@@ -53,7 +53,7 @@ def swept(tmp_path, monkeypatch):
     one, two, none = (nights.cell(chunks=n) for n in (1, 2, 99))
     cells = [
         replace(one, stages=[convert, compiled]),
-        replace(two, stages=[convert, chunk]),
+        replace(two, stages=[convert, chunk], weights=Weights("random")),
         replace(none, stages=[], status=Status.REFUSED),
     ]
     nights.write_run(tmp_path / "out", STAMP, cells)
@@ -73,6 +73,7 @@ def test_the_chunks_come_in_order_with_how_to_load_them(swept, capsys):
     ast.parse(python)
     for code in (python, swift):
         assert '"chunk_01.mlpackage", "chunk_02.mlpackage"' in code
+    assert "(random weights)`." in said
     assert "- `x`: float16 [1, 64, 32, 32]" in said and swift.count("{") == swift.count("}")
     assert package.read(Path("mine/here/chunk_02.mlpackage")).spec.WhichOneof("Type") == "mlProgram"
     assert [path.name for path in Path("mine").iterdir()] == ["here"]
@@ -132,6 +133,7 @@ def test_one_package_as_json_and_what_is_mine_is_not_the_caches(swept, capsys):
     assert told["packages"] == ["model.mlpackage"] and told["cell"]["chunks"] == 1 and told["sweep"] == STAMP
     shutil.rmtree("mine/model.mlpackage")
     assert main(["get", "last:chunks=1", "again"]) == OK
+    assert "random" not in Path("again/README.md").read_text()
 
 
 @pytest.mark.parametrize(
