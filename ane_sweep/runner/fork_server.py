@@ -101,8 +101,7 @@ class ForkedProcess:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
-    def wait(self) -> None:
-        self.reap()
+    wait = reap
 
 
 class ForkServer:
