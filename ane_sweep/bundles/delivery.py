@@ -26,8 +26,8 @@ def select_cell(records: list[Record], word: str) -> Record:
     records = [record for record in records if record.status != Status.REFUSED] or records  # a refused one made nothing
     if len(records) == 1:
         return records[0]
-    axes = varying_axes(records)
-    choices = [f"{word.partition(':')[0]}:{select_by(flat_cell(record), axes)}" for record in records]
+    run, axes = word.partition(":")[0], varying_axes(records)
+    choices = [f"{run}:{select_by(flat_cell(record), axes)}" for record in records]
     more = f" and {len(choices) - 12} more" if len(choices) > 12 else ""
     raise ConfigError(f"{word}: {len(records)} cells; which one? {'  '.join(choices[:12])}{more}")
 

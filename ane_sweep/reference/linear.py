@@ -17,9 +17,8 @@ from ane_sweep.reference.constants import Constant, hold
 from ane_sweep.reference.site import Site, Step, align, compute_wide, half_accumulates_wide, op, widen
 
 _ROWS = 512  # of a weight that are multiplied at a time
-_FEW = (
-    17  # positions; from here on MKL gives the same bits whichever factor comes first, and for any slice (1,100 shapes)
-)
+# positions; from here on MKL gives the same bits whichever factor comes first, and for any slice (1,100 random shapes)
+_FEW = 17
 
 Padding = list[int] | Callable[[Tensor], list[int]]
 

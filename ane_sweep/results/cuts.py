@@ -44,8 +44,8 @@ def explain_cut(record: Record, uncut: Record | None) -> str | None:
     gains, others = _list_gains(record, entry, shipped_placement(uncut) if uncut else None)
     mine, its = headline(record), uncut and headline(uncut)
     cost = _cost(entry, mine, count)
-    is_cpu = mine is not None and mine.kind == "measured" and not traits(record.realised.get("runtime")).coreml
-    if mine and its and (mine.kind, mine.chip) == (its.kind, its.chip) and not is_cpu:
+    is_core_ml = traits(record.realised.get("runtime")).coreml  # no other runtime's time tells what a cut gains
+    if mine and its and (mine.kind, mine.chip) == (its.kind, its.chip) and (is_core_ml or mine.kind == "estimated"):
         cost += f", and in one piece the cell is {its.kind} at {its.ms:.3g} ms"
         if mine.ms < its.ms:
             gains.append(f"{its.ms - mine.ms:.3g} ms")

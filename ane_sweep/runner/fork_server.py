@@ -42,8 +42,6 @@ _MESSAGE_BYTES = 1 << 16
 _OWN = {PARENT_VARIABLE, "TMPDIR"}  # differ from task to task; no library reads them while it is loaded
 _FIRST = ("torch",)  # what takes longest to import and most tasks need
 _ROOM_BYTES = 64 << 20  # with less, a task would end on its first allocations: a cold start says what is too much
-
-
 _Key: TypeAlias = tuple[str, tuple[str, ...], tuple[tuple[str, str], ...]]  # Python, imports, environment
 
 
@@ -223,31 +221,33 @@ class ForkServers:
             server.kill()
 
     def get(self, modules: Sequence[str], env: dict[str, str], python: str, limit: int | None) -> ForkServer | None:
-        """Return the server with these imports and this environment, starting it if needed; None if the task must start
-        cold.
+        """Return the server with these imports and this environment, started if needed; None if the task must start cold.
 
         limit   bytes of memory that the task may use
         """
         if not modules or not self._can_fork:
             return None
         shared_env = {name: value for name, value in env.items() if name not in _OWN}
-        variables = tuple(sorted(shared_env.items()))
-        key, first = (python, tuple(modules), variables), (python, _FIRST, variables)
+        key = (python, tuple(modules), tuple(sorted(shared_env.items())))
         try:
             with self._lock:
-                server = self._live.get(key)
-                if server is not None and server.gone:  # it is not started a second time
+                if key in self._live and self._live[key].gone:  # it is not started a second time
                     self._failed.add(key)
                 if key in self._failed or self._stopped:
                     return None
-                if server is None and set(_FIRST) < set(modules):
-                    if first not in self._live:
-                        self._live[first] = ForkServer.spawn(python, _FIRST, shared_env)
-                    server = self._live[key] = self._live[first].extend(modules)
-                elif server is None:
-                    server = self._live[key] = ForkServer.spawn(python, modules, shared_env)
+                server = self._find_or_start(key)
             least = server.data_bytes() + _ROOM_BYTES
         except OSError:
             self._failed.add(key)
             return None
         return server if limit is None or limit >= least else None
+
+    def _find_or_start(self, key: _Key) -> ForkServer:
+        """Return the server of a key. One that imports more than torch is forked from the server of torch alone."""
+        python, modules, variables = key
+        if key not in self._live:
+            if set(_FIRST) < set(modules):
+                self._live[key] = self._find_or_start((python, _FIRST, variables)).extend(modules)
+            else:
+                self._live[key] = ForkServer.spawn(python, modules, dict(variables))
+        return self._live[key]

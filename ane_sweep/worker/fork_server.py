@@ -101,9 +101,10 @@ def _reap_worker(pid: int) -> Answer:
 def _fork_server(modules: list[str], descriptor: int, channel: socket.socket) -> Answer:
     """Fork a server that goes on to import more modules. What it forks is its own: this one reaps the server alone."""
     try:
+        _refuse_threads()
         pid = os.fork()
-    except OSError as error:
-        return {"error": str(error), "errno": error.errno}
+    except (OSError, RuntimeError) as error:
+        return {"error": str(error), "errno": getattr(error, "errno", None)}
     if pid == 0:
         channel.close()
         _workers.clear()
