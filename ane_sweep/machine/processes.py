@@ -104,12 +104,20 @@ def kill_tree(pid: int) -> None:
 def end_all_with(variable: str, folder: Path) -> None:
     """Kill the processes whose environment had `variable` set to a folder, or one below it, when they started.
 
-    This finds processes that a task detached, if the task's own process died before it could end them.
+    This finds processes that a task detached, if the task's own process died before it could end them. It looks again at
+    all after a kill, as the killed may have forked, and while one is in the midst of an exec: it shows no environment then.
     """
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if Path(process.environ().get(variable, "")).is_relative_to(folder):
-                process.kill()
+    deadline, again = time.monotonic() + _GONE_S, True
+    while again and time.monotonic() < deadline:
+        again = False
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if not (environment := process.environ()):
+                    again = again or bool(not process.cmdline() and process.exe())
+                    environment = process.environ()
+                if Path(environment.get(variable, "")).is_relative_to(folder):
+                    process.kill()
+                    again = True
 
 
 def tree_bytes(pid: int) -> int:

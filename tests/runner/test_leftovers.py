@@ -1,6 +1,7 @@
 """Processes that a task's code detaches end with the task, however the task ends."""
 
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -9,6 +10,7 @@ import psutil
 import pytest
 from rooms import Room
 
+from ane_sweep.machine import processes
 from ane_sweep.runner.fork_server import ForkServers
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
@@ -95,3 +97,20 @@ def test_what_another_task_has_detached_is_left_alone_until_that_one_ends(room):
     hold.unlink()
     lane.join(30)
     assert results[0].status == "ok" and left_of(pids.read_text()) == []
+
+
+def test_a_process_that_is_found_by_its_environment_is_found_in_the_midst_of_an_exec(tmp_path):
+    script = tmp_path / "again.sh"
+    script.write_text('exec sh "$0"\n')
+    for _ in range(15):
+        with subprocess.Popen(
+            ["sh", script], env=os.environ | {"TMPDIR": str(tmp_path)}, start_new_session=True
+        ) as one:
+            time.sleep(0.03)
+            processes.end_all_with("TMPDIR", tmp_path / "other")
+            assert one.poll() is None
+            processes.end_all_with("TMPDIR", tmp_path)
+            try:
+                assert one.wait(2) == -9
+            finally:
+                one.kill()
