@@ -3,6 +3,7 @@
 import sys
 
 try:
+    import gc
     import os
 
     if "" in (os.environ.get("PYTHONPATH") or "-").split(os.pathsep) and os.path.exists("."):
@@ -36,6 +37,7 @@ def cli() -> None:
     except KeyboardInterrupt:
         say("interrupted")
         code = INTERRUPTED
+    gc.freeze()  # Python's last collections would walk all that MLflow has loaded: 1.5 s
     sys.exit(code)
 
 
