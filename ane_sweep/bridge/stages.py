@@ -28,7 +28,7 @@ class Stage:
                  runs alone if the runtime is `alone`
     on_coreml    it calls Core ML, with any runtime
     compiles_for_ane        Core ML compiles for the Neural Engine in it, which can take hours and kill the process
-    pooled       it times: figures of its processes are pooled. Every cell has such a task, unless latency=off
+    pooled       it times: figures of its processes are pooled
     fatal        False: if it fails the cell keeps its figures, with a warning
     base_s, per_gb_s   estimated seconds of a process that does little, and for each GB of fp32 parameters (planner/durations.py)
     limited      False: it is short, so the user cannot set its limits, and cells hold none for it

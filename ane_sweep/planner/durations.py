@@ -73,23 +73,32 @@ def _trace_seconds(cell: Cell, source: Source) -> float:
 
 def _call_seconds(stage: Stage, cell: Cell, source: Source, gmacs: float, params: Params, again_s: float) -> float:
     """Return the seconds of a task's predictions, or proofs. Each reads codes in `again_s`, or four together."""
-    layers_s = _LAYER_S * source.layers * _count_lists(cell)
     if isinstance(names := params.get("rewrites"), list):
-        return len(names) * (_REWRITE_S + layers_s + _PROVE_S * gmacs / max(1, source.layers))
-    rate, compared = _TORCH_S, peaks.count_activations(cell, source.arch, cell.seq_len)[0] * _OUTPUTS_S / 1e6
-    if stage.runs_program:
-        exact = "products" in (checks.numerics(cell)["effects"] or ())
-        rate = effects.PRODUCT_NS if exact else traits(params.get("runtime")).per_gmac_s
-    each = rate * gmacs + layers_s
+        return len(names) * (_REWRITE_S + _layers_seconds(cell, source) + _PROVE_S * gmacs / max(1, source.layers))
+    each, compared = (
+        call_seconds(stage, cell, source, gmacs, params),
+        peaks.count_activations(cell, source.arch, cell.seq_len)[0],
+    )
     if isinstance(policy := params.get("policy"), dict):  # and the first call, and one for the costs of ops
         each += again_s
-        if params.get("check") and each >= policy["max_seconds"]:
-            return each
         return float(min(each * (policy["warmup"] + policy["samples"]), policy["max_seconds"])) + 2 * each
     if isinstance(count := params.get("throughput"), int):
         return (each + again_s) * count
     decodes = cell.cache == "stateful" and stage.runs_program
-    each += again_s / 4 + compared + (_DECODE_S * source.layers if decodes else 0.0)
+    each += again_s / 4 + compared * _OUTPUTS_S / 1e6 + (_DECODE_S * source.layers if decodes else 0.0)
     if "examples" in params or "score" in params:
         return each * scoring.rows(cell)
     return each * cell.model_settings.texts.count if stage.leaves == "outputs" else 0.0
+
+
+def call_seconds(stage: Stage, cell: Cell, source: Source, gmacs: float, params: Params) -> float:
+    """Return the seconds of one prediction by the stage's runtime, or by torch in a stage that runs no program."""
+    rate = _TORCH_S
+    if stage.runs_program:
+        exact = "products" in (checks.numerics(cell)["effects"] or ())
+        rate = effects.PRODUCT_NS if exact else traits(params.get("runtime")).per_gmac_s
+    return rate * gmacs + _layers_seconds(cell, source)
+
+
+def _layers_seconds(cell: Cell, source: Source) -> float:
+    return _LAYER_S * source.layers * _count_lists(cell)

@@ -25,7 +25,7 @@ from ane_sweep.bridge.task import CHEAP_S, Task
 from ane_sweep.machine import apple, calibrated, usb
 from ane_sweep.planner import checks, chunking, converters, estimates, packages, rewriting, scoring, timing, versions
 from ane_sweep.planner.compressing import choose_recipe, describe_codes
-from ane_sweep.planner.durations import count_gmacs, rule_seconds
+from ane_sweep.planner.durations import call_seconds, count_gmacs, rule_seconds
 from ane_sweep.planner.peaks import needed_bytes
 from ane_sweep.store import files
 
@@ -285,11 +285,18 @@ def _add_figures(
 
 
 def _add_timings(chain: Chain, runs: Params, inputs: Inputs, scored: Inputs) -> tuple[str, ...]:
-    """Add a cell's timings, and those that its verdict compares with. Return the key of the first one, or nothing."""
+    """Add a cell's timings, and those that its verdict compares with. Return the key of the first one, or nothing.
+
+    A check of one call would show what the score has shown: that the program runs here. So it is not added.
+    """
     cell, planned, first = chain.cell, timing.plan_timing(chain.cell, chain.runtime), ""
     params = {**runs, **chunking.copies(cell), "policy": planned.policy}
     if planned.is_check:
-        return (chain.add("latency", {**params, "check": True}, scored, loaded=cell.copies).key,)
+        params["check"] = True
+        each = call_seconds(STAGES["latency"], cell, chain.source, chain.gmacs, params)
+        if cell.copies == 1 and each >= planned.policy["max_seconds"]:
+            return ()
+        return (chain.add("latency", params, scored, loaded=cell.copies).key,)
     for number in range(1, planned.repeats + 1):  # cells that ask for fewer share the first ones
         task = chain.add(
             "latency", {**params, "round": number}, inputs, round=number, loaded=cell.copies,

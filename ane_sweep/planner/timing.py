@@ -20,7 +20,7 @@ class TimingPlan:
     is_auto   the first process decides whether the others run
     """
 
-    policy: dict[str, object]
+    policy: dict[str, float]
     repeats: int
     is_check: bool
     is_auto: bool

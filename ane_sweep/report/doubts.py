@@ -8,7 +8,7 @@ from ane_sweep.bridge.record import Record, Status, as_typed, flat_cell, varying
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.bridge.task import DRAWN
 from ane_sweep.results import advice, search_log
-from ane_sweep.results.headline import is_check, is_timed, measured_ms
+from ane_sweep.results.headline import is_check, is_only_scored, is_timed, measured_ms
 from ane_sweep.results.ranking import not_ok_groups
 from ane_sweep.terminal import count
 
@@ -168,6 +168,11 @@ def _checks(records: Sequence[Record]) -> Warnings:
         whole = " of the uncut program" if any("scored" in record.realised for record in cells) else ""
         took = f"runs here in {' to '.join(times)} {unit} on this {where}"
         yield f"{took}: a check{whole}, no measurement of the Neural Engine.", cells
+    if cells := [record for record in records if is_only_scored(record)]:
+        yield (
+            "not timed: a call takes seconds here, and the score has shown that it runs (latency.repeats=4 measures).",
+            cells,
+        )
 
 
 def _unavailable(records: Sequence[Record]) -> Warnings:

@@ -7,7 +7,7 @@ the estimate for the chip that the user ships for, which is the first of `chips`
 
 from typing import NamedTuple
 
-from ane_sweep.bridge.record import Record
+from ane_sweep.bridge.record import Record, StageStatus
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.placement.types import Kind, Placement
 from ane_sweep.stats.samples import quantile
@@ -68,9 +68,18 @@ def answers_by_timing(record: Record) -> bool:
 
 def is_check(record: Record) -> bool:
     """Return True if the cell's timing only checks that the program runs here: the user asked for no CPU time."""
+    return is_timed(record) and not answers_by_timing(record) and _repeats(record) == "auto"
+
+
+def is_only_scored(record: Record) -> bool:
+    """Return True if nothing was called to check that the program runs here, as its score shows it (planner/tasks.py)."""
+    ended = {one.stage: one.status for one in record.stages}
+    return ended.get("score") == StageStatus.OK and "latency" not in ended and _repeats(record) == "auto"
+
+
+def _repeats(record: Record) -> object:
     policy = record.cell.get("latency")
-    repeats = policy.get("repeats", "auto") if isinstance(policy, dict) else "auto"
-    return is_timed(record) and not answers_by_timing(record) and repeats == "auto"
+    return policy.get("repeats", "auto") if isinstance(policy, dict) else "auto"
 
 
 def shipped_chip(record: Record) -> str | None:

@@ -214,7 +214,7 @@ class Search:
 
     def _is_coreml(self, record: Record) -> bool:
         chain = (self.plan.tasks[task] for task in self.plan.chains[record.cell_key])
-        return traits(next(task.params["runtime"] for task in chain if STAGES[task.stage].pooled)).coreml
+        return traits(next((task.params["runtime"] for task in chain if STAGES[task.stage].pooled), None)).coreml
 
     def _band(self, record: Record) -> Band | None:
         """Return the band of this host's estimated latency; None on unsupported chips and for runtimes on a CPU."""

@@ -483,6 +483,25 @@ def test_auto_is_estimated_before_there_is_a_program():
         planned(*CUT, "chunks=auto", "limits_for=m99")
 
 
+@pytest.mark.parametrize(
+    ("args", "timings"),
+    [
+        (["model=gpt2"], 1),
+        (["model=gpt2-xl"], 0),
+        (["model=gpt2-xl", "chunks=1,2"], 0),
+        (["model=gpt2-xl", "seq_len=32"], 1),
+        (["model=gpt2-xl", "latency.max_seconds=60"], 1),
+        (["model=gpt2-xl", "copies=2"], 1),
+        (["model=gpt2-xl", "latency.repeats=2"], 2),
+        (["model=gpt2-xl", "runtime=reference"], 4),
+    ],
+)
+def test_a_check_that_would_be_one_call_is_left_to_the_score(args, timings):
+    tasks = planned("-m", "weights=random", "latency.repeats=auto", *args).tasks.values()
+    assert sum(task.stage == "latency" for task in tasks) == timings
+    assert sum(task.stage == "score" for task in tasks) == 1
+
+
 def test_a_host_that_is_no_apple_chip_has_the_limits_of_an_m1(monkeypatch):
     from ane_sweep.machine import host
     from ane_sweep.planner import chunking

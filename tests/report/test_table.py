@@ -231,6 +231,19 @@ def test_the_estimate_is_the_headline_and_the_check_comes_last():
     )
 
 
+def test_a_program_that_only_its_score_has_called_is_said_to_be_not_timed():
+    record = estimated(chunks=1)
+    record.metrics = [metric for metric in record.metrics if not metric.name.startswith("latency_median")]
+    assert doubts([record]) == []
+    record.stages = [StageOutcome("score", StageStatus.OK)]
+    assert doubts([record])[0].startswith("not timed: a call takes seconds here, and the score has shown that it runs")
+    record.cell["latency"] = {"repeats": "off"}
+    assert doubts([record]) == []
+    record.cell["latency"] = {"repeats": "auto"}
+    record.stages.append(StageOutcome("latency", StageStatus.CRASHED))
+    assert not any("not timed" in doubt for doubt in doubts([record]))
+
+
 def test_a_cpu_time_that_was_asked_for_is_a_column_and_no_headline():
     records = [estimated(chunks=c) for c in (1, 2)]
     for record in records:
