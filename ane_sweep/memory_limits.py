@@ -21,8 +21,7 @@ _VERSIONS = {1: ("memory", "memory.limit_in_bytes", "total_rss"), 2: ("", "memor
 @cache
 def host_bytes() -> int:
     """Return the bytes of memory that all processes here may use together: the host's, or the group's limit."""
-    host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min([host, *(limit for limit, _ in _groups())])
+    return min([os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), *(limit for limit, _ in _groups())])
 
 
 def most_bytes() -> int:

@@ -36,8 +36,7 @@ class Parser(argparse.ArgumentParser):
             f"ane-sweep {verb if verb.isalpha() else ''}".rstrip(), f"ane-sweep {usage}", allow_abbrev=False
         )
         self.what, self.example = what, example
-        always = (OK, BAD_CONFIGURATION, INTERRUPTED)
-        self.exits = {code: EXIT_CODES[code] for code in always} | dict(exits or {})
+        self.exits = {code: EXIT_CODES[code] for code in (OK, BAD_CONFIGURATION, INTERRUPTED)} | dict(exits or {})
         self.keys: dict[str, Word] = {}
         self.takes_matrix = False
 
@@ -53,8 +52,7 @@ class Parser(argparse.ArgumentParser):
         if default not in (None, []) and "(default" not in help:
             help += f" (default: {default})"
         words = shown.split()
-        flags = [word.rstrip(",") for word in words if word.startswith("-")]
-        names = flags or words[:1]
+        names = [word.rstrip(",") for word in words if word.startswith("-")] or words[:1]
         metavar = " ".join(words[len(names) :])
         if "=" in names[0]:
             self.keys[names[0].partition("=")[0]] = Word(shown, help, read, default)

@@ -92,8 +92,7 @@ def _find_last_frame(tail: str) -> str:
 
 def _find_last_line(tail: str) -> str:
     """Return the last informative line of stderr, passing over faulthandler's frames and its list of extension modules."""
-    lines = [line.strip() for line in tail.splitlines() if line.strip()]
-    for line in reversed(lines):
+    for line in reversed([line.strip() for line in tail.splitlines() if line.strip()]):
         if not line.startswith(("Extension modules:", "File ", "Current thread", "Thread 0x", "<no Python frame>")):
             return line[:300]
     return ""

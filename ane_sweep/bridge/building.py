@@ -28,12 +28,10 @@ def _own_mask(asked: Asked) -> str | None:
     if asked["variant"] != "original" or served is None or not served.own_mask:
         return None
     said = [f"{name}={asked[name]}" for name in ("mask", "cache") if asked[name] != getattr(PLAIN, name)]
+    if not said:
+        return None
     why = f"transformers' own module of {asked['model']} makes its causal mask and keeps nothing"
-    return (
-        f"{' '.join(said)} with variant=original is not built: {why}; leave it out, or use variant=split_einsum"
-        if said
-        else None
-    )
+    return f"{' '.join(said)} with variant=original is not built: {why}; leave it out, or use variant=split_einsum"
 
 
 def _ids_beyond_fp16(asked: Asked) -> str | None:

@@ -66,9 +66,7 @@ _installed = partial(_conversion, most=100, plain=INSTALLED, shapes=("install", 
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """The axes that every cell has. `model` and `precision` name options, whose contents are in `model_options` and
-    `precision_options`.
-    """
+    """Every cell's axes. `model` and `precision` name options; `model_options` and `precision_options` hold them."""
 
     model: str = mapping(shapes=("fetch", "reference", "examples", "convert"))
     family: str

@@ -43,9 +43,7 @@ class Kind:
     vocabulary: int = 0
 
     def count_ids(self, arch: Mapping[str, object]) -> int:
-        """Return the number of distinct token ids that inputs may hold, 0 for a model without token inputs. (For
-        Whisper: its decoder's.)
-        """
+        """Return how many distinct token ids inputs may hold, for Whisper its decoder's; 0 without token inputs."""
         if not self.reads:
             return 0
         own = arch.get(self.part, {}) if self.part else arch

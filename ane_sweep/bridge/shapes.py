@@ -54,8 +54,7 @@ def points(inputs: tuple[Input, ...]) -> list[tuple[tuple[int, ...], ...]]:
     """Return the combinations of shapes of all inputs to score and time at, the default first. A fixed shape repeats."""
     several = [one.points() for one in inputs]
     count = max((len(shapes) for shapes in several), default=1)
-    rows = zip(*(shapes * (count if len(shapes) == 1 else 1) for shapes in several))
-    return list(dict.fromkeys(rows))
+    return list(dict.fromkeys(zip(*(shapes * (count if len(shapes) == 1 else 1) for shapes in several))))
 
 
 def label(inputs: tuple[Input, ...], point: tuple[tuple[int, ...], ...]) -> str:

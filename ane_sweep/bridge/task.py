@@ -95,9 +95,7 @@ class Realised(TypedDict, total=False):
 
 
 class EvidenceFacts(TypedDict, total=False):
-    """Figures of an evidence pass, for the verdict: power by engine, findings of the system log, and the sources that
-    could not be watched.
-    """
+    """An evidence pass's figures for the verdict: power by engine, system log findings, sources it could not watch."""
 
     power: dict[str, dict[str, float]]
     findings: list[dict[str, object]]

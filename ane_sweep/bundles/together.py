@@ -113,8 +113,7 @@ def grid(found: Machines) -> Grid:
             parts += [(f"{name}: {head}", column, numeric) for name, column in zip(found.names, columns)]
         elif any(known):
             parts.append((head, [next(iter(texts), "-") for texts in known], numeric))
-    labels = [label for label, _ in found.rows]
-    rows = [list(row) for row in zip(labels, *(cells for _, cells, _ in parts))]
+    rows = [list(row) for row in zip((label for label, _ in found.rows), *(cells for _, cells, _ in parts))]
     return Grid(["cell", *(head for head, _, _ in parts)], rows, [False, *(numeric for *_, numeric in parts)])
 
 

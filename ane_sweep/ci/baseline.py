@@ -104,8 +104,7 @@ def open_baseline(word: str, package: Path) -> Baseline:
 def _open_revision(word: str, revision: str, there: str, package: Path) -> Baseline:
     folder = tempfile.TemporaryDirectory(prefix="ane-sweep-baseline-")
     place = there or revisions.find_in_repository(package)
-    found = revisions.check_out(revision, place, Path(folder.name))
-    if found is not None:
+    if (found := revisions.check_out(revision, place, Path(folder.name))) is not None:
         return Baseline(f"{revision}:{place}", judge.load(found), folder=folder)
     if there:
         raise PackageError(

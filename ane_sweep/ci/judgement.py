@@ -73,8 +73,7 @@ class Judgement:
     def to_dict(self) -> dict[str, object]:
         """Return the entry in the output of `ane-sweep lint --json`: the verdict's, with findings, and each op's place in the program."""
         entry = self.verdict.to_dict()
-        notes = describe_ops(self.verdict.ops)
-        for op, note in zip(entry["ops"], notes, strict=True):
+        for op, note in zip(entry["ops"], describe_ops(self.verdict.ops), strict=True):
             op |= {"module": note.module, "reads": note.reads, "outputs": note.outputs, "weights": note.weights}
         entry |= {
             "facts": list_facts(self.verdict.prediction.chunks),

@@ -188,5 +188,4 @@ def as_json(cells: list[Series], notes: list[str]) -> str:
         }
         for cell in cells
     ]  # fmt: skip
-    whole = {"schema": 1, "notes": notes, "cells": listed}
-    return json.dumps(whole, indent=1, allow_nan=False) + "\n"
+    return json.dumps({"schema": 1, "notes": notes, "cells": listed}, indent=1, allow_nan=False) + "\n"

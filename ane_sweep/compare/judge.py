@@ -157,12 +157,8 @@ def _untested(pair: Pair) -> str | None:
     before, after = headline(pair.a), headline(pair.b)
     if not any(one and one.kind == "measured" for one in (before, after)):
         if before is None and after is None:
-            shares = [
-                figure
-                for side in (pair.a, pair.b)
-                if (figure := ranking.get_figure(side, ranking.SPEEDS[1])) is not None
-            ]
-            return None if len(shares) == 2 else "no latency on either side"
+            shares = [ranking.get_figure(side, ranking.SPEEDS[1]) for side in (pair.a, pair.b)]
+            return "no latency on either side" if None in shares else None
         return None if before and after and _shared_chips(pair) else "not estimated on both sides"
     if before and after and before.kind != after.kind:
         return "timed on one side, estimated on the other"

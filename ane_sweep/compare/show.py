@@ -26,8 +26,7 @@ def as_markdown(found: Comparison, a: str, b: str, *, headline: str, level: floa
     lines += still_possible(found)
     lines += [f"- differs: {markdown(mark)}" for mark in found.marks]
     for name in found.buckets:
-        changes = found.bucket(name)
-        if changes:
+        if changes := found.bucket(name):
             lines += ["", f"### {name}: {len(changes)}", ""]
             lines += [f"- {markdown(f'{change.cell}: {change.text}')}" for change in changes[:SHOWN]]
             lines += [f"- ... {len(changes) - SHOWN} more"] if len(changes) > SHOWN else []

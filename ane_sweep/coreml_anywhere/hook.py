@@ -75,8 +75,7 @@ def installed() -> bool:
 
 def _real_module() -> str | None:
     """Return the path of the real native module, if it is loaded or a file exists that would load on this host."""
-    loaded = sys.modules.get(NATIVE)
-    if loaded is not None:
+    if (loaded := sys.modules.get(NATIVE)) is not None:
         return str(getattr(loaded, "__file__", None) or loaded.__name__)
     spec = importlib.util.find_spec("coremltools")
     folders = spec.submodule_search_locations if spec is not None else None

@@ -21,8 +21,7 @@ def program(spec: Model_pb2.Model) -> str:
     """Return the text of all functions of a model that holds an ML Program."""
     writer = _Writer(spec.specificationVersion >= IOS18_SPECIFICATION)
     text = ["program(1.3)" if writer.has_scalars else "program(1.0)"]
-    info = spec.mlProgram.attributes
-    if info:
+    if info := spec.mlProgram.attributes:
         text.append(f"[{', '.join(f'{name} = {writer.value(info[name])}' for name in sorted(info))}]")
     text.append("{")
     for name in sorted(spec.mlProgram.functions):

@@ -194,8 +194,7 @@ def _find_chain(graph: Graph, name: str, most: int) -> list[tuple[Node, str]] | 
     mains = ("x",) if maker.type == "reshape" and _keeps_matrices(graph, maker) else _STEPS.get(maker.type, ())
     for main in mains:
         x = _main_input(graph, maker, main)
-        rest = _find_chain(graph, x, most - 1) if x is not None else None
-        if rest is not None:
+        if x is not None and (rest := _find_chain(graph, x, most - 1)) is not None:
             return [*rest, (maker, main)]
     return None
 

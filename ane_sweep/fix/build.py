@@ -47,8 +47,7 @@ class Builder:
             made = name if index == 0 else graph.fresh_name(f"{name}_{index}")
             proto.outputs.add(name=made).type.CopyFrom(values.make_type(kind_of or dtype, shape))
         node = graph.add(proto, self.place)
-        read = {graph.dtype(one) for one in node.names() if graph.kind(one) is not None} & {"fp16", "fp32"}
-        if len(read) > 1:
+        if {"fp16", "fp32"} <= {graph.dtype(one) for one in node.names() if graph.kind(one) is not None}:
             raise ValueError(f"a new `{kind}` reads fp16 and fp32 values at once, which Core ML refuses")
         return node.outputs
 

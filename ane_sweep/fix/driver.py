@@ -104,10 +104,9 @@ class Workpiece:
                 if not self.try_all(left):
                     break
             if not self.kept:
-                by_name = any(trial.status == "applied" for trial in self.settled)
-                return (
-                    "with the host's part it computes the same on random inputs" if by_name else "nothing was changed"
-                )
+                if any(trial.status == "applied" for trial in self.settled):
+                    return "with the host's part it computes the same on random inputs"
+                return "nothing was changed"
             found = whole.prove(self.source, self.package, [name for name, _ in self.kept])
             if found.problem is None:
                 return found.text

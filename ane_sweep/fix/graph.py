@@ -172,8 +172,7 @@ class Graph:
 
     def static(self, *names: str | None) -> bool:
         """Return True if all of these are tensors whose sizes are known."""
-        kinds = [self.kind(name) for name in names]
-        return all(kind is not None and kind.is_static for kind in kinds)
+        return all(kind is not None and kind.is_static for kind in map(self.kind, names))
 
     def is_constant(self, name: str | None) -> bool:
         """Return True for the output of a const, or of a compressed weight (constexpr_...)."""

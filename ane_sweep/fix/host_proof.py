@@ -64,5 +64,4 @@ def _run_part(package: Package, run: Run, ops: Sequence[MIL_pb2.Operation], give
     own = [proto for proto in program.block.operations if proto.type == "const" or proto.type.startswith("constexpr_")]
     made = [value.name for proto in ops for value in proto.outputs]
     types = {name: program.types[name] for name in given if name in program.types}
-    values = {name: given[name] for name in types}
-    return run_ops(package, program.opset, [*own, *ops], made, types, values, "fp32")
+    return run_ops(package, program.opset, [*own, *ops], made, types, {name: given[name] for name in types}, "fp32")

@@ -33,8 +33,7 @@ def find_need(package: Package, changed: Package, function: str, regions: Sequen
     observed = [region for region in regions if all(name in seen for name in region.inputs)]
     for region in observed:
         values = {name: seen[name] for name in region.inputs}
-        enlarged = [name for name in values if _is_data(values[name])]
-        for name in (None, *enlarged):
+        for name in (None, *(name for name in values if _is_data(values[name]))):
             given = values if name is None else values | {name: values[name] * values[name].dtype.type(HEADROOM)}
             exact = region.run(changed, opset, 0, given, "fp32")
             before, after = (

@@ -22,9 +22,7 @@ def check_again(found: T | None, why: str = "an earlier place changed it") -> T:
 
 
 def number(graph: Graph, node: Node, parameter: str, default: float | None = None) -> float | None:
-    """Return the one number given as a constant for a parameter; `default` if the parameter is absent, None if there is
-    no such number.
-    """
+    """Return a parameter's constant if it is one number, else None; `default` if the parameter is absent."""
     if parameter not in node.proto.inputs:
         return default
     value = graph.parameter(node, parameter)

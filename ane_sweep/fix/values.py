@@ -39,9 +39,7 @@ def make_type(dtype: str, shape: Shape) -> MIL_pb2.ValueType:
 
 
 def to_array(value: object, float_dtype: str) -> np.ndarray:
-    """Return a number, a list of numbers or an array as the array of a MIL constant: ints as int32, floats of Python as
-    `float_dtype`.
-    """
+    """Return numbers or an array as the array of a MIL constant: ints as int32, Python's floats as `float_dtype`."""
     if isinstance(value, (np.ndarray, np.generic)):
         return np.asarray(value)
     array = np.asarray(value)

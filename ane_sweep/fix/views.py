@@ -112,8 +112,7 @@ class AxisView:
         early: list[Step] | None = None
         if back is not None:
             perm = back[0][1]
-            middle = _invert(perm)
-            early = [("reshape", tuple(self.shape[axis] for axis in perm)), ("transpose", tuple(middle))]
+            early = [("reshape", tuple(self.shape[axis] for axis in perm)), ("transpose", tuple(_invert(perm)))]
         front = max(0, 4 - len(self.atoms))
         whole: list[Step] = [
             ("reshape", (1,) * front + self.atoms),

@@ -41,8 +41,7 @@ def split_type(text: str) -> tuple[tuple[int, ...], str]:
     """
     if (found := _TENSOR.match(text)) is None:
         return (), text
-    shape = tuple(-1 if part == "?" else int(part) for part in found[1].split("x")[:-1])
-    return shape, found[2]
+    return tuple(-1 if part == "?" else int(part) for part in found[1].split("x")[:-1]), found[2]
 
 
 def read(path: Path) -> list[AssetOp]:

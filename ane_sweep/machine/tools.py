@@ -29,8 +29,7 @@ class Answer:
 
 def ask(*command: str, timeout_s: float = ASK_S) -> Answer | None:
     """Run a tool without input and return its answer, or None if there is no such tool."""
-    script = stand_in.active()
-    if script is not None:
+    if (script := stand_in.active()) is not None:
         answer = script.ask(command)
         return None if answer is None else Answer(*answer)
     try:

@@ -89,7 +89,6 @@ DEFAULT = tuple(name for name, effect in EFFECTS.items() if effect.confidence ==
 def select_effects(names: Iterable[str] | None) -> tuple[str, ...]:
     """Return the effects with these names, in the order of the table; None selects DEFAULT. Raises ConfigError."""
     wanted = DEFAULT if names is None else tuple(names)
-    unknown = [name for name in wanted if name not in EFFECTS]
-    if unknown:
+    if unknown := [name for name in wanted if name not in EFFECTS]:
         raise ConfigError(f"unknown effect {unknown[0]!r} of numerics=ane; known: {', '.join(EFFECTS)}")
     return tuple(name for name in EFFECTS if name in wanted)

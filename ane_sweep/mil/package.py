@@ -196,8 +196,7 @@ def create(path: Path) -> Path:
 def write(path: Path, spec: Model_pb2.Model) -> None:
     """Finish a package begun with `create`: write its protobuf and manifest. Equal content gives equal bytes."""
     path = Path(path)
-    model = path / "Data" / _AUTHOR / "model.mlmodel"
-    model.write_bytes(spec.SerializeToString(deterministic=True))
+    (path / "Data" / _AUTHOR / "model.mlmodel").write_bytes(spec.SerializeToString(deterministic=True))
     keys = [str(uuid.uuid5(_NAMESPACE, item)).upper() for item in ("model", "weights")]
     items = (("CoreML Model Specification", "model.mlmodel"), ("CoreML Model Weights", "weights"))
     entries = {

@@ -84,9 +84,7 @@ def hold_lock(folder: Path) -> Iterator[None]:
 
 
 def compare(now: Night, out: Path) -> None:
-    """Compare tonight with the good nights. An error of the comparison becomes a warning in the summary, as tonight's
-    figures took hours.
-    """
+    """Compare tonight with the good nights. An error becomes a warning in the summary: tonight's figures took hours."""
     try:
         now.compared = against_good(out, now.run.folder, now.records)
     except Exception as error:

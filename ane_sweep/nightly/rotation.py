@@ -75,13 +75,11 @@ def choose(
     spent, full = 0.0, False
     for cell in order:
         fresh = [key for key in plan.list_tasks(cell.key) if key not in counted]
-        tasks = [plan.tasks[key] for key in fresh]
-        cost = sum(expected_seconds(task) for task in tasks if not is_cached(task))
+        cost = sum(expected_seconds(plan.tasks[key]) for key in fresh if not is_cached(plan.tasks[key]))
         full = full or (bool(chosen & plan.chains.keys()) and spent + cost > FILL * 60 * budget_minutes)
         if full and fresh:
             continue
         chosen.add(cell.key)  # a refused cell, or one whose every task another one needs too, costs nothing
         counted.update(fresh)
         spent += cost
-    left = [cell.label(plan.axes or ["model"]) for cell in order if cell.key not in chosen]
-    return plan.only(chosen), left
+    return plan.only(chosen), [cell.label(plan.axes or ["model"]) for cell in order if cell.key not in chosen]

@@ -49,8 +49,7 @@ class Night:
 def text(night: Night) -> str:
     """Return the summary; its first line is the verdict, short enough for a mail's subject."""
     records, compared, stamp = night.records, night.compared, night.run.stamp
-    counts = Counter(record.status.value for record in records)
-    told = ", ".join(f"{n} {status}" for status, n in counts.items())
+    told = ", ".join(f"{n} {status}" for status, n in Counter(record.status.value for record in records).items())
     budget = "" if night.budget_minutes is None else f" of {duration(60 * night.budget_minutes)}"
     took = "an unknown time" if night.run.seconds is None else duration(night.run.seconds)
     lines = [f"# ane-sweep {stamp}: {headline(night)}", "", f"{_cells(records)} in {took}{budget}: {told}."]

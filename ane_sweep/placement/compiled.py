@@ -130,8 +130,7 @@ def _with_neighbours(chosen: list[int | None], fits: list[list[int]]) -> list[in
 
 def _fit(task: TaskDescriptor, step: Step, inside: dict[int, list[Site]]) -> int:
     score = SAME_ENGINE if task.engine == step.engine else 0
-    sites = (step.site, *inside[id(step.site)])
-    made = [tensor for site in sites for tensor in site.outputs[:1]]
+    made = [tensor for site in (step.site, *inside[id(step.site)]) for tensor in site.outputs[:1]]
     made += step.site.data  # a task that only brings an operand in makes what is read
     sizes = [task.geometry.get(f"out_{axis}") for axis in "chw"]
     if None in sizes or not made:

@@ -59,8 +59,7 @@ def _rules_for(generation: int, op_type: str) -> list[Rule]:
 def judge(site: Site, chip: Chip) -> Verdict:
     """Return the units of a chip that can run an op. The CPU runs every op."""
     for rule in _rules_for(chip.generation, site.type):
-        what = TESTS[rule["test"]](site, rule, chip)
-        if what is not None:
+        if (what := TESTS[rule["test"]](site, rule, chip)) is not None:
             advice = rule["advice"]
             if advice == "{op_advice}":
                 advice = content()["op_advice"].get(site.type, "compute it outside the program")

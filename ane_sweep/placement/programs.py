@@ -57,9 +57,7 @@ class Program:
 
     @property
     def is_ranged(self) -> bool:
-        """Return True if some input's sizes are open: it takes a range, of which only the default shape is judged, or
-        has no default shape.
-        """
+        """Return True if some input has no default shape, or takes a range, judged only at its default shape."""
         return any(one.kind == "range" or one.default is None for one in self.flexible)
 
     @property

@@ -54,9 +54,7 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True)
 class Reason:
-    """One reason why ops are not on the Neural Engine, with the number, types and some names of these ops, and their
-    share of the planner cost.
-    """
+    """A reason why ops are not on the Neural Engine: their number, types, some names, and share of the planner cost."""
 
     rule: str | None = None
     reason: str

@@ -196,8 +196,7 @@ def _checkpoint_folder(option: ModelSettings, weights: str) -> Path:
     if not root.is_dir():
         raise ConfigError(f"weights={weights}: no such folder; choices: pretrained, random, or a checkpoint folder")
     hub = (option.hub or option.name).partition("@")[0]
-    beneath = [] if is_folder(hub) else [root / option.name, root / hub, root / hub.split("/")[-1]]
-    candidates = [root, *beneath]
+    candidates = [root] if is_folder(hub) else [root, root / option.name, root / hub, root / hub.split("/")[-1]]
     for folder in candidates:
         if (folder / "config.json").is_file() or (folder / nanogpt.CKPT).is_file():
             return folder

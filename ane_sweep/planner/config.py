@@ -100,9 +100,7 @@ def _problems_of_words(composer: Composer, fixed: list[str], firsts: list[str], 
 
 
 def _union(requests: list[Request], kept: list[str]) -> Request:
-    """Merge several saved matrices: all different cells, with predictions for the chips of all. Raises ConfigError if
-    their settings differ.
-    """
+    """Merge saved matrices: all different cells, predictions for all chips. Raises ConfigError if settings differ."""
     chips = list(dict.fromkeys(chip for request in requests for chip in request.settings.chips))
     requests = [replace(request, settings=replace(request.settings, chips=chips)) for request in requests]
     first = requests[0]

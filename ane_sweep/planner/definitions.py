@@ -220,11 +220,9 @@ def _method(node: ast.ClassDef, name: str) -> Function | None:
 
 
 def _taking(forward: Function | None) -> str:
-    return (
-        f", where forward takes ({ast.unparse(forward.args).removeprefix('self').removeprefix(', ')})"
-        if forward
-        else ""
-    )
+    if forward is None:
+        return ""
+    return f", where forward takes ({ast.unparse(forward.args).removeprefix('self').removeprefix(', ')})"
 
 
 def _signature(function: Function, own: int) -> tuple[list[str], set[str]]:

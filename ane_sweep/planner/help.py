@@ -88,8 +88,7 @@ def values(key: str, config_dir: str | None = None) -> list[str]:
         return []
     if key == "runtime":
         return ["auto", *RUNTIMES]
-    yes_no = ("true", "false") if bool in entry.types else ()
-    return [*map(str, entry.choices), *entry.words, *yes_no]
+    return [*map(str, entry.choices), *entry.words, *(("true", "false") if bool in entry.types else ())]
 
 
 def names() -> list[str]:

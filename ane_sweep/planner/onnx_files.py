@@ -116,8 +116,7 @@ def _find_unsupported(model: "ModelProto", what: str) -> list[str]:
 
 def _find_computed(model: "ModelProto") -> set[str]:
     """Return the names of values that depend on the inputs' numbers, not on their shapes alone."""
-    held = {one.name for one in model.graph.initializer}
-    found = {one.name for one in model.graph.input} - held
+    found = {one.name for one in model.graph.input} - {one.name for one in model.graph.initializer}
     for node in model.graph.node:  # in order: what a node takes is made before it
         inner = {name for one in node.attribute for part in one.g.node for name in part.input}
         if node.op_type not in ("Shape", "Size") and (found & {*node.input} or inner & found):

@@ -30,8 +30,7 @@ class OptionFiles(FileConfigSource):
 
     def is_group(self, config_path: str) -> bool:
         """Return True for a folder of options; other folders, as that of outputs, may have the name of a key."""
-        is_ours = not config_path or config_path.split("/")[0] in unread.GROUPS
-        return is_ours and super().is_group(config_path)
+        return (not config_path or config_path.split("/")[0] in unread.GROUPS) and super().is_group(config_path)
 
     def load_config(self, config_path: str) -> ConfigResult:
         group, name = _group(config_path), _name(config_path)

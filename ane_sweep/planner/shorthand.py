@@ -54,9 +54,7 @@ def name_chips(named: object) -> object:
 
 
 def name_repeats(policy: object, default: Callable[[], object]) -> object:
-    """Return the options of `latency` with `repeats: 0` for `off`; `latency: off` of a file has the other options of
-    `default`.
-    """
+    """Return `latency`'s options with `repeats: 0` for `off`; a file's `latency: off` has the others of `default`."""
     found, is_off = (default(), True) if policy in _OFF else (policy, False)
     if isinstance(found, dict) and (is_off or found.get("repeats") in _OFF):
         return {**found, "repeats": 0}

@@ -116,8 +116,7 @@ def _imports(tree: ast.AST, package: str) -> Iterator[tuple[str, list[str]]]:
         elif isinstance(node, ast.ImportFrom):
             parts = package.split(".") if package else []
             base = parts[: len(parts) - node.level + 1] if node.level else []
-            module = ".".join([*base, *([node.module] if node.module else [])])
-            if module:
+            if module := ".".join([*base, *([node.module] if node.module else [])]):
                 yield module, [alias.name for alias in node.names if alias.name != "*"]
 
 

@@ -102,16 +102,12 @@ def imported(path: Path) -> frozenset[Path]:
 @cache
 def _file(module: str) -> Path | None:
     path = PACKAGE.parent.joinpath(*module.split("."))
-    files = (path / "__init__.py", path.with_suffix(".py"))
-    return next((file for file in files if file.is_file()), None)
+    return next((file for file in (path / "__init__.py", path.with_suffix(".py")) if file.is_file()), None)
 
 
 @cache
 def _content(path: Path) -> bytes:
     content = path.read_bytes()
-    ours = path.suffix == ".py" and path.is_relative_to(PACKAGE) and not path.is_relative_to(_OF_PROGRAMS)
-    return (
-        declared.without(content.decode(), "STAGE", "RUNTIME", "SERVES", "PROGRAM", "REWRITE").encode()
-        if ours
-        else content
-    )
+    if path.suffix == ".py" and path.is_relative_to(PACKAGE) and not path.is_relative_to(_OF_PROGRAMS):
+        return declared.without(content.decode(), "STAGE", "RUNTIME", "SERVES", "PROGRAM", "REWRITE").encode()
+    return content

@@ -46,8 +46,7 @@ def rows(cells: Cells) -> list[list[str]]:
     for n, record in enumerate(cells.records):
         alike.setdefault(published.matching_key(cells.flat[n], record.realised.get("runtime")), n)
     for row in published.rows():
-        matching = (n for (*_, runtime), n in alike.items() if row.matches(cells.flat[n], runtime))
-        first = next(matching, None)
+        first = next((n for (*_, runtime), n in alike.items() if row.matches(cells.flat[n], runtime)), None)
         if first is not None and row.figures:
             line = _row_texts(row, cells.records[first], cells.names[first])
             found.append([line.get(head) or ("" if head in WORDS else "-") for head in HEADS])

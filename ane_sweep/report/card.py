@@ -134,8 +134,7 @@ def describe_package(
         versions[framework] = version
         del told["source"]
     missing = {one.chip: one.prediction.not_estimated for one in verdicts if one.prediction.not_estimated}
-    chips = ",".join(one.chip for one in verdicts)
-    again = [f"ane-sweep card {name} --chip {chips}"]
+    again = [f"ane-sweep card {name} --chip {','.join(one.chip for one in verdicts)}"]
     warnings = ["no accuracy is recorded: no sweep made this package"]
     known = stated_license.strip().lower() if stated_license.strip().lower() in HUB_LICENSES else None
     warnings += [f"the package states as its license: {stated_license}"] if stated_license and not known else []

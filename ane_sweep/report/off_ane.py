@@ -42,9 +42,8 @@ class Place:
         able = {n for n, record in enumerate(cells.records) if any(record.placed(self.kind))}
         every = "every cell" if len(able) > 1 else ""
         name = every if self.cells >= able and every else group_names(cells, [sorted(self.cells)])[0]
-        return (
-            f"{name}: {', '.join(map(name_chip, self.chips))} ({self.kind})" if self.chips else f"{name} ({self.kind})"
-        )
+        chips = f": {', '.join(map(name_chip, self.chips))}" if self.chips else ""
+        return f"{name}{chips} ({self.kind})"
 
 
 def section(cells: Cells) -> Section | None:

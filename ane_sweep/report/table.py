@@ -191,14 +191,12 @@ def _model_names(records: list[Record], axes: list[str]) -> list[str]:
 
 def list_head_lines(records: list[Record]) -> list[str]:
     """Return the lines above the table: counts, settings that differ from the defaults, the timing, labels."""
-    counts = Counter(record.status.value for record in records)
-    statuses = ", ".join(f"{n} {s}" for s, n in counts.items())
+    statuses = ", ".join(f"{n} {status}" for status, n in Counter(record.status.value for record in records).items())
     lines = [f"sweep {records[0].sweep}: {count(len(records), 'cell')}, {statuses}"]
     if changed := split_settings(records)[0]:
         lines.append(f"all cells: {setting_words(changed)}; else the defaults")
     lines += _list_kinds(records)
-    labels = Counter(word for record in records for word in list_row_labels(record))
-    if labels:
+    if labels := Counter(word for record in records for word in list_row_labels(record)):
         some = (word if n == len(records) else f"{word} in {n} of {len(records)} cells" for word, n in labels.items())
         lines.append("note: " + ", ".join(some))
     return lines

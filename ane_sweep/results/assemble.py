@@ -93,8 +93,7 @@ def _fill(
         record.realised |= {"latency_task": timing.key, "cells_sharing_timing": sharing[timing.key]}
     judged = None
     if traits(record.realised["runtime"]).coreml:
-        beside = {units: outcomes[key] for units, key in plan.beside[cell.key].items()}
-        judged = gather.judged(cell, chain, beside)
+        judged = gather.judged(cell, chain, {units: outcomes[key] for units, key in plan.beside[cell.key].items()})
         record.realised |= {"verdict": judged.verdict, "observed": judged.observed, "verdict_reasons": judged.reasons}
     record.realised |= _psnr_warning(cell, record)
     record.status, record.reason = _verdict(cell, record, chain, judged)

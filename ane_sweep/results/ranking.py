@@ -77,9 +77,7 @@ def ranked_by(record: Record) -> dict[str, str]:
 
 
 def list_limit_metrics(records: Sequence[Record]) -> list[MetricSpec]:
-    """Return the metrics that a limit can be set on: those that cells are ranked by, then the report's metrics that a
-    ranked cell has.
-    """
+    """Return the metrics that can have a limit: those that rank cells, then the report's that a ranked cell has."""
     among = [records[n] for n in select_ranked(records)]
     ranked = dict.fromkeys(name for record in among for name in ranked_by(record)) or RANKED
     others = [spec for spec in metrics.shown_in("report") if spec.name not in ranked]

@@ -43,11 +43,10 @@ class Study:
         self.told = {one.number for one in self.earlier if one.state.is_finished()}
         again = seed + len(self.study.trials)  # a sampler that begins anew would ask for the same again
         samplers = optuna.samplers
-        self.study.sampler = (
-            samplers.TPESampler(seed=again)
-            if objectives == 1
-            else samplers.NSGAIISampler(seed=again, population_size=POPULATION)
-        )
+        if objectives == 1:
+            self.study.sampler = samplers.TPESampler(seed=again)
+        else:
+            self.study.sampler = samplers.NSGAIISampler(seed=again, population_size=POPULATION)
 
     def _opened(self, folder: Path | None, name: str) -> "optuna.Study":
         import optuna

@@ -244,8 +244,7 @@ class Shared:
         """Send the files that the store lacks, then the manifest. Return the bytes sent."""
         sent = 0
         for file in (*mine.listing.files, mine.listing.result):
-            bad = file.sha256 in self._bad_files
-            if bad or self._remote.size(_blob(file)) not in (file.bytes, -1):
+            if file.sha256 in self._bad_files or self._remote.size(_blob(file)) not in (file.bytes, -1):
                 self._remote.put(_blob(file), folder / file.name)
                 sent += file.bytes
                 self._bad_files.discard(file.sha256)

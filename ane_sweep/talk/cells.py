@@ -85,8 +85,7 @@ def prepare_partners(
         check_kind(one.cell, verb)
     with open_store(out) as store:
         cells = {one.cell.key: one.cell for one in chosen}
-        chosen_request = Request(list(cells.values()), request.axes, request.settings, request.notes)
-        plan = plan_for(chosen_request, store, out)
+        plan = plan_for(Request(list(cells.values()), request.axes, request.settings, request.notes), store, out)
         if plan.refused:
             raise ConfigError(list(dict.fromkeys(plan.refused.values())))
         for cell in plan.cells if tokenizer is None else ():

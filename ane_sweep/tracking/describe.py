@@ -206,8 +206,7 @@ def cell_artifacts(record: Record, run_folder: Path, files: Sequence[Artifact]) 
         texts["timeline.json"] = json.dumps(found)
     for stage in record.stages:
         path = Path(run_folder) / "tasks" / f"{stage.stage}-{(stage.key or '')[:12]}" / "stderr.txt"
-        tail = autopsy.read_tail(path) if stage.key else ""
-        if tail:
+        if stage.key and (tail := autopsy.read_tail(path)):
             texts[f"stderr/{stage.stage}.txt"] = outward.mask_private(tail)
     return texts
 

@@ -42,8 +42,7 @@ def order_of(records: list[Record]) -> tuple[str, bool]:
     """Return the metric by which most of the cells are ordered, and True if less of it is better: their headline latency,
     else the predicted share of the cost on the Neural Engine.
     """
-    found = Counter(name for record in records if (name := figures.headline_key(record)))
-    if found:
+    if found := Counter(name for record in records if (name := figures.headline_key(record))):
         return found.most_common(1)[0][0], True
     chip = next((chip for record in records if (chip := shipped_chip(record))), "")
     return f"predicted.{chip}.cost_share_ane", False

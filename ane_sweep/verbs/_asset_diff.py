@@ -148,8 +148,7 @@ def _read_inputs(
         feature, shape = features[name], np.asarray(values[name]).shape
         if -1 not in feature.shape and (problem := feature.misfit(shape)):
             raise ConfigError(f"--input: {name} {problem}")
-    missing = {name: one for name, one in features.items() if name not in values}
-    values |= running.read_inputs([], missing, seed)
+    values |= running.read_inputs([], {name: one for name, one in features.items() if name not in values}, seed)
     return {name: np.asarray(value) for name, value in values.items()}
 
 

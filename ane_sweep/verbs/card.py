@@ -44,11 +44,10 @@ def card(args: list[str]) -> int:
     parser.json("card, manifest", "Markdown")
     parser.outputs()
     given = parser.read(args)
-    made = (
-        _of_package(Path(given.subject), given.chip or ["m4"])
-        if given.subject.rstrip("/").endswith(SUFFIXES)
-        else _of_cell(given.out, given.subject, given.chip or [])
-    )
+    if given.subject.rstrip("/").endswith(SUFFIXES):
+        made = _of_package(Path(given.subject), given.chip or ["m4"])
+    else:
+        made = _of_cell(given.out, given.subject, given.chip or [])
     text, manifest = cards.to_markdown(made), json.dumps(asdict(made), indent=1) + "\n"
     written = {path: body for path, body in ((given.o, text), (given.manifest, manifest)) if path}
     for path, body in written.items():

@@ -137,11 +137,9 @@ def _name_limit(given: argparse.Namespace) -> str:
     """Return the least share as the user gave it."""
     if given.min_ane is not None:
         return f"--min-ane {given.min_ane:g}"
-    return (
-        f"the default of {DEFAULT_SHARE:.0%}"
-        if given.min_ane_share is None
-        else f"--min-ane-share {given.min_ane_share:g}"
-    )
+    if given.min_ane_share is None:
+        return f"the default of {DEFAULT_SHARE:.0%}"
+    return f"--min-ane-share {given.min_ane_share:g}"
 
 
 def _print(path: Path, made: list[Judgement], chip: str, trial: ProgramTrial | None) -> None:

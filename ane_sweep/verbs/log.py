@@ -25,6 +25,5 @@ def log(args: list[str]) -> int:
     own = run.info["tracking"]  # where the sweep itself was to be logged
     uri = given.uri if given.uri is not None else tracking.reopened(own["uri"], run.stamp) or inherited.tracking_uri()
     experiment = own["experiment"] if given.experiment is None else given.experiment
-    logged = tracking.log_sweep(run.folder, uri=uri, experiment=experiment)
-    links = engine.links(logged, own["ui"])
+    links = engine.links(tracking.log_sweep(run.folder, uri=uri, experiment=experiment), own["ui"])
     return print_result(given.json, engine.format_links(links), sweep=run.stamp, links=links)

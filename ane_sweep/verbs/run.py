@@ -65,9 +65,7 @@ def run(args: list[str]) -> int:
 
 @contextlib.contextmanager
 def within_memory() -> Iterator[None]:
-    """Limit this process to the memory that a sweep may use: a larger request ends with an error message, not with a
-    kill by the kernel.
-    """
+    """Limit this process to a sweep's memory, so that a larger request ends with an error message, not with a kill."""
     (soft, hard), most = resource.getrlimit(resource.RLIMIT_DATA), memory_budget(None)
     most = most if soft == resource.RLIM_INFINITY else min(soft, most)
     with contextlib.suppress(OSError, ValueError):

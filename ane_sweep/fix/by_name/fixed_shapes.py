@@ -198,8 +198,7 @@ def _fix_type(value: MIL_pb2.NamedValueType, tensor: Tensor) -> None:
 
 
 def _refuse_unknown(block: MIL_pb2.Block) -> None:
-    made = [value for proto in block.operations for value in proto.outputs]
-    for value in (*block.inputs, *made):
+    for value in (*block.inputs, *(made for proto in block.operations for made in proto.outputs)):
         kind = tensor_type(value.type)
         if kind is not None and not kind.is_static:
             raise ValueError(f"`{value.name}` inside control flow has sizes that are not known")

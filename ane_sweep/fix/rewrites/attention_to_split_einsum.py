@@ -85,8 +85,7 @@ def _reshape(build: Builder, x: str, shape: Shape) -> str:
 
 
 def _transpose(build: Builder, x: str, perm: tuple[int, ...]) -> str:
-    shape = build.graph.shape(x)
-    return build.op("transpose", {"x": x, "perm": list(perm)}, [shape[axis] for axis in perm])
+    return build.op("transpose", {"x": x, "perm": list(perm)}, [build.graph.shape(x)[axis] for axis in perm])
 
 
 def _merge_heads(build: Builder, batch: int, heads: Heads, perm: tuple[int, ...]) -> str:

@@ -125,5 +125,4 @@ def _is_movable(graph: Graph, node: Node) -> bool:
     if not shapes or not graph.static(*node.outputs):
         return False
     lead, shape = max(shapes.items(), key=lambda one: len(one[1]))
-    turned = AxisView.transpose(shape, range(len(shape)))
-    return plan_move(graph, node, lead, turned) is not None
+    return plan_move(graph, node, lead, AxisView.transpose(shape, range(len(shape)))) is not None

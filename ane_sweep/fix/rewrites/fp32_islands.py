@@ -94,10 +94,9 @@ def apply(graph: Graph, site: Site) -> None:
             elif maker is not None and name not in island:
                 begins.append(maker)
                 x = str(maker.read("x"))
-                is_bool = graph.dtype(x) == "bool"
-                names[name] = (
-                    build.op("cast", {"x": x, "dtype": Text("fp16")}, graph.shape(name), "fp16") if is_bool else x
-                )
+                if graph.dtype(x) == "bool":
+                    x = build.op("cast", {"x": x, "dtype": Text("fp16")}, graph.shape(name), "fp16")
+                names[name] = x
             else:
                 names[name] = copy_op(graph, node, island[name], convert(island[name]), "fp16")
         return names[name]

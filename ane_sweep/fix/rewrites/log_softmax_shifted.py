@@ -35,8 +35,7 @@ REWRITE = ProgramRewrite(
 
 def match(graph: Graph) -> Iterator[Site]:
     for node in graph.nodes("log", "sub"):
-        found = _read(graph, node)
-        if found is not None:
+        if (found := _read(graph, node)) is not None:
             yield Site(node, (found[2],))
 
 

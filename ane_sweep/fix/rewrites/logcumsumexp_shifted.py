@@ -59,8 +59,7 @@ def apply(graph: Graph, site: Site) -> None:
         part = graph.shape(later)
         gap = build.op("abs", {"x": build.op("sub", {"x": later, "y": earlier}, part)}, part)
         rest = build.op("softplus", {"x": build.op("mul", {"x": gap, "y": -1.0}, part)}, part)
-        larger = build.op("maximum", {"x": later, "y": earlier}, part)
-        both = build.op("add", {"x": larger, "y": rest}, part)
+        both = build.op("add", {"x": build.op("maximum", {"x": later, "y": earlier}, part), "y": rest}, part)
         made = build.op("concat", {"values": [head, both], "axis": axis, "interleave": False}, shape)
         step *= 2
     graph.replace(site.node.outputs[0], made)

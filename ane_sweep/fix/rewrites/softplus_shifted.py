@@ -40,8 +40,6 @@ def _is_shifted(graph: Graph, x: str) -> bool:
 def apply(graph: Graph, site: Site) -> None:
     (x,) = site.node.reads("x")
     build, shape = Builder(graph, site.node), graph.shape(x)
-    size = build.op("abs", {"x": x}, shape)
-    turned = build.op("mul", {"x": size, "y": -1.0}, shape)
+    turned = build.op("mul", {"x": build.op("abs", {"x": x}, shape), "y": -1.0}, shape)
     rest = build.op("softplus", {"x": turned}, shape)
-    positive = build.op("relu", {"x": x}, shape)
-    graph.replace(site.node.outputs[0], build.op("add", {"x": positive, "y": rest}, shape))
+    graph.replace(site.node.outputs[0], build.op("add", {"x": build.op("relu", {"x": x}, shape), "y": rest}, shape))

@@ -247,8 +247,7 @@ class DaskExecutor:
         if fits_now:
             self._submit(task)
         else:
-            reason = f"no worker fits {self._describe_need(attempt)}"
-            self._finish(task, Outcome(StageStatus.FAILED, reason))
+            self._finish(task, Outcome(StageStatus.FAILED, f"no worker fits {self._describe_need(attempt)}"))
 
     def _describe_need(self, attempt: Attempt) -> str:
         needed = attempt.resources or required_resources(attempt.task, attempt.task.place)
@@ -275,8 +274,7 @@ class DaskExecutor:
 
     def _run_in_background(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Run `work` in a background thread; call `then` with its result (or re-raise its error) in the deciding thread."""
-        future = self.pool.submit(work)
-        future.add_done_callback(lambda done: self.calls.put(lambda: then(done.result())))
+        self.pool.submit(work).add_done_callback(lambda done: self.calls.put(lambda: then(done.result())))
 
 
 def execute(

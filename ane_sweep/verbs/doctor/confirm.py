@@ -47,8 +47,7 @@ def _check_stage(name: str, records: Sequence[Record]) -> Answer:
     """Check that a stage ended well in every record that has it."""
     ended = [stage for record in records for stage in record.stages if stage.stage == name]
     ended = [stage for stage in ended if stage.status not in ("unavailable", "blocked", "skipped")]
-    bad = [stage for stage in ended if stage.status not in ("ok", "cached")]
-    if bad:
+    if bad := [stage for stage in ended if stage.status not in ("ok", "cached")]:
         return CONTRADICTED, f"{len(bad)} of {len(ended)} ended badly, one as {bad[0].status}: {bad[0].reason}"
     return (CONFIRMED, f"{len(ended)} ended well") if ended else (NOT_SEEN, "it did not run")
 
@@ -103,8 +102,7 @@ def _check_units(units: str, wanted: str, records: Sequence[Record]) -> Answer:
     asked = [r for r in records if r.cell.get("compute_units") == units and r.realised.get("verdict")]
     if not asked:
         return NOT_SEEN, f"no cell asked for {units}"
-    there = [record for record in asked if record.realised.get("observed") == wanted]
-    if there:
+    if there := [record for record in asked if record.realised.get("observed") == wanted]:
         return CONFIRMED, f"{len(there)} of {len(asked)} cells"
     why = asked[0].realised.get("verdict_reasons") or ["no reason given"]
     return NOT_SEEN, f"none of {len(asked)} cells; {why[0]}"

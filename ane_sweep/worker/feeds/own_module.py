@@ -57,8 +57,7 @@ def write_reference(
         _write_stack(out / f"inputs{at}.npz", rows, are_inputs=True)
         _write_stack(out / f"outputs{at}.npz", [_compute_outputs(module, row, n) for n, row in enumerate(rows)])
     rest = samples[count:][:CALIBRATION] or samples[:CALIBRATION]
-    default = shapes.points(module.taken)[0]
-    rest = rest or _draw_rows(module, default, seed + 1, CALIBRATION, first=False)
+    rest = rest or _draw_rows(module, shapes.points(module.taken)[0], seed + 1, CALIBRATION, first=False)
     _write_stack(out / "calibration.npz", rest, are_inputs=True)
     realised = {"texts": "samples" if samples else "seeded inputs", "packages": model.arch["packages"]}
     if not isinstance(module, own.OwnModule):  # a package: its weights are its content, and no code draws them

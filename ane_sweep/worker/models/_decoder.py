@@ -97,8 +97,7 @@ class DecoderFamily(Family):
         mask = _hf.make_causal_mask(length, config.num_attention_heads if options.mask == "causal_per_head" else 1)
         last = seq_len - 1 if options.head == "last" else None
         module = OriginalDecoder(hf, mask, self.takes_positions, last, self.follow)
-        shape = (1, key_heads(config), length, head_width(config))
-        return self._complete(module, model, seq_len, options, shape)
+        return self._complete(module, model, seq_len, options, (1, key_heads(config), length, head_width(config)))
 
     def split_einsum(self, model: Model, state: dict[str, Tensor], seq_len: int, options: Options = PLAIN) -> nn.Module:
         """Build the encoder in the form for the Neural Engine, with Hugging Face's weights."""

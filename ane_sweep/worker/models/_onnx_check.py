@@ -42,8 +42,7 @@ def compare(model: ModelProto, net: fx.GraphModule, values: Sequence[torch.Tenso
         kept = [
             (one, output) for one, output in zip(given, node.output_values) if isinstance(one, torch.Tensor) and output
         ]
-        is_short = len(given) < len(outputs[name])
-        if is_short or not all(_is_close(one, numbers[output]) for one, output in kept):
+        if len(given) < len(outputs[name]) or not all(_is_close(one, numbers[output]) for one, output in kept):
             raise StageError(
                 f"node {name} ({node.operation_type}): onnx2torch computes other numbers than onnxruntime; export the net without it"
             )

@@ -191,8 +191,7 @@ VARIANTS = {"original": build_given}
 
 def prepare_for_scoring(inner: nn.Module, wish: WeightsWish, file: Path | None, path: str) -> nn.Module:
     """Return the module in fp32 on the CPU, in eval mode, with the requested weights."""
-    placed = {str(value.device) for value in [*inner.parameters(), *inner.buffers()]} - {"cpu"}
-    if placed:
+    if placed := {str(value.device) for value in [*inner.parameters(), *inner.buffers()]} - {"cpu"}:
         raise StageError(
             f"model.path={path}: its parameters are on {', '.join(sorted(placed))}; it is traced on the CPU: build it there"
         )

@@ -53,7 +53,6 @@ def _name_program(row: PlannedOp) -> str:
 
 
 def _measure_length(row: PlannedOp, total: float) -> tuple[float, str]:
-    estimate = (row.get("estimated_ms") or {}).get(row.get("backend") or "")
-    if estimate is not None:
+    if (estimate := (row.get("estimated_ms") or {}).get(row.get("backend") or "")) is not None:
         return 1000.0 * estimate, "estimated by Core ML's compiler"
     return _WHOLE_US * row["cost"] / total, "share of the plan's cost"

@@ -126,8 +126,7 @@ def _suggest_length(needed: int, longest: int) -> str:
 
 def _name_stop(ids: list[int], limit: int, wished: int | None, end: int | list[int] | None) -> str:
     """Return the reason why generation stopped."""
-    ends = end if isinstance(end, list) else [end]
-    if ids and ids[-1] in ends:
+    if ids and ids[-1] in (end if isinstance(end, list) else [end]):
         return "end of text"
     if len(ids) < limit:
         return "stop string"

@@ -171,7 +171,6 @@ def _list_metrics(steps: Steps) -> list[Metric]:
         "first_predict_ms": cached["first_predict_ms"],
     }
     metrics = [Metric(name, value, "ms", source="coreml") for name, value in figures.items()]
-    peak = max((step["helpers"].get("ANECompilerService", 0) for step in steps.values()), default=0)
-    if peak:
+    if peak := max((step["helpers"].get("ANECompilerService", 0) for step in steps.values()), default=0):
         metrics.append(Metric("ane_compiler_peak_bytes", peak, "bytes", source="ps"))
     return metrics
