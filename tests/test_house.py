@@ -26,9 +26,9 @@ LIMITS = {
     "functions over 60 lines": 0,
     "option files in conf": 85,
     "lines of an option file": 84,
-    "lines of the package": 74_720,
+    "lines of the package": 74_660,
     "topics": 23,
-    "words of the topics": 16_400,
+    "words of the topics": 16_390,
 }
 # A docstring's first sentence has a subject and a verb; one that begins with these has not.
 RELATIVE = re.compile(

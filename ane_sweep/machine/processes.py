@@ -105,7 +105,7 @@ def end_all_with(variable: str, folder: Path) -> None:
     """Kill the processes whose environment had `variable` set to a folder, or one below it, when they started.
 
     This finds processes that a task detached, if the task's own process died before it could end them. It looks again at
-    all after a kill, as the killed may have forked, and while one is in the midst of an exec: it shows no environment then.
+    all after a kill, as the killed may have forked, and while a process in the midst of an exec shows no environment.
     """
     deadline, again = time.monotonic() + _GONE_S, True
     while again and time.monotonic() < deadline:
@@ -118,6 +118,7 @@ def end_all_with(variable: str, folder: Path) -> None:
                 if Path(environment.get(variable, "")).is_relative_to(folder):
                     process.kill()
                     again = True
+        time.sleep(0.01 * again)
 
 
 def tree_bytes(pid: int) -> int:

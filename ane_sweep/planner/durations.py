@@ -41,7 +41,7 @@ def rule_seconds(stage: str, cell: Cell, source: Source, work: int, gmacs: float
         each_gb = _LINEAR_S if recipe["kind"] == "linear" else _CODES_S
         seconds, again_s = seconds + each_gb * min(gigabytes, _KEPT_GB), each_gb * max(0.0, gigabytes - _KEPT_GB)
     called = gmacs * work / max(1, source.parameter_bytes)  # copies are called in turns
-    return seconds + declared.per_gb_s * gigabytes + _call_seconds(declared, cell, source, called, params, again_s)
+    return seconds + declared.per_gb_s * gigabytes + _run_seconds(declared, cell, source, called, params, again_s)
 
 
 def count_gmacs(cell: Cell, source: Source, positions: int) -> float:
@@ -71,21 +71,19 @@ def _trace_seconds(cell: Cell, source: Source) -> float:
     return seconds * (1.0 if cell.variant == "original" else _SPLIT) * (1 if cell.cache == "none" else _CACHED)
 
 
-def _call_seconds(stage: Stage, cell: Cell, source: Source, gmacs: float, params: Params, again_s: float) -> float:
+def _run_seconds(stage: Stage, cell: Cell, source: Source, gmacs: float, params: Params, again_s: float) -> float:
     """Return the seconds of a task's predictions, or proofs. Each reads codes in `again_s`, or four together."""
     if isinstance(names := params.get("rewrites"), list):
         return len(names) * (_REWRITE_S + _layers_seconds(cell, source) + _PROVE_S * gmacs / max(1, source.layers))
-    each, compared = (
-        call_seconds(stage, cell, source, gmacs, params),
-        peaks.count_activations(cell, source.arch, cell.seq_len)[0],
-    )
+    each = call_seconds(stage, cell, source, gmacs, params)
     if isinstance(policy := params.get("policy"), dict):  # and the first call, and one for the costs of ops
         each += again_s
         return float(min(each * (policy["warmup"] + policy["samples"]), policy["max_seconds"])) + 2 * each
     if isinstance(count := params.get("throughput"), int):
         return (each + again_s) * count
-    decodes = cell.cache == "stateful" and stage.runs_program
-    each += again_s / 4 + compared * _OUTPUTS_S / 1e6 + (_DECODE_S * source.layers if decodes else 0.0)
+    each += again_s / 4 + peaks.count_activations(cell, source.arch, cell.seq_len)[0] * _OUTPUTS_S / 1e6
+    if cell.cache == "stateful" and stage.runs_program:
+        each += _DECODE_S * source.layers
     if "examples" in params or "score" in params:
         return each * scoring.rows(cell)
     return each * cell.model_settings.texts.count if stage.leaves == "outputs" else 0.0
