@@ -26,7 +26,7 @@ LIMITS = {
     "functions over 60 lines": 0,
     "option files in conf": 85,
     "lines of an option file": 84,
-    "lines of the package": 74_660,
+    "lines of the package": 74_663,
     "topics": 23,
     "words of the topics": 16_390,
 }

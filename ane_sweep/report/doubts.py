@@ -165,14 +165,17 @@ def _checks(records: Sequence[Record]) -> Warnings:
         unit, scale, digits = ("s", 1000, 2) if known[-1] >= 1000 else ("ms", 1, 3)
         times = list(dict.fromkeys(f"{float(f'{ms / scale:.{digits}g}'):g}" for ms in (known[0], known[-1])))
         where = " and ".join(dict.fromkeys(traits(str(record.realised.get("runtime"))).hardware for record in cells))
-        whole = " of the uncut program" if any("scored" in record.realised for record in cells) else ""
+        whole = " of the uncut program" if _uncut(cells) else ""
         took = f"runs here in {' to '.join(times)} {unit} on this {where}"
         yield f"{took}: a check{whole}, no measurement of the Neural Engine.", cells
     if cells := [record for record in records if is_only_scored(record)]:
-        yield (
-            "not timed: a call takes seconds here, and the score has shown that it runs (latency.repeats=4 measures).",
-            cells,
-        )
+        program = "the uncut program" if _uncut(cells) else "the program"
+        why = f"a call should take seconds here, and the score has shown that {program} runs"
+        yield f"{_count(cells)} not timed: {why} (latency.repeats=4 measures).", cells
+
+
+def _uncut(records: Sequence[Record]) -> bool:
+    return any("scored" in record.realised for record in records)
 
 
 def _unavailable(records: Sequence[Record]) -> Warnings:

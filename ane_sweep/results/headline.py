@@ -7,7 +7,8 @@ the estimate for the chip that the user ships for, which is the first of `chips`
 
 from typing import NamedTuple
 
-from ane_sweep.bridge.record import Record, StageStatus
+from ane_sweep.bridge.plan import DONE
+from ane_sweep.bridge.record import Record
 from ane_sweep.bridge.runtimes import traits
 from ane_sweep.placement.types import Kind, Placement
 from ane_sweep.stats.samples import quantile
@@ -74,7 +75,7 @@ def is_check(record: Record) -> bool:
 def is_only_scored(record: Record) -> bool:
     """Return True if nothing was called to check that the program runs here, as its score shows it (planner/tasks.py)."""
     ended = {one.stage: one.status for one in record.stages}
-    return ended.get("score") == StageStatus.OK and "latency" not in ended and _repeats(record) == "auto"
+    return ended.get("score") in DONE and "latency" not in ended and _repeats(record) == "auto"
 
 
 def _repeats(record: Record) -> object:

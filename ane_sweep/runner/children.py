@@ -87,6 +87,8 @@ def stop_on_signals(stop: threading.Event, fork_servers: ForkServers) -> Iterato
     previous = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)} if in_main else {}
     try:
         yield
+        if stop.is_set():  # when no child ran any more
+            raise KeyboardInterrupt
     except (Interrupted, StoreError):
         if stop.is_set():
             raise KeyboardInterrupt from None

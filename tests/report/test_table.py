@@ -235,8 +235,12 @@ def test_a_program_that_only_its_score_has_called_is_said_to_be_not_timed():
     record = estimated(chunks=1)
     record.metrics = [metric for metric in record.metrics if not metric.name.startswith("latency_median")]
     assert doubts([record]) == []
-    record.stages = [StageOutcome("score", StageStatus.OK)]
-    assert doubts([record])[0].startswith("not timed: a call takes seconds here, and the score has shown that it runs")
+    said = "1 cell not timed: a call should take seconds here, and the score has shown that the {} runs"
+    for status in (StageStatus.OK, StageStatus.CACHED):
+        record.stages = [StageOutcome("score", status)]
+        assert doubts([record])[0].startswith(said.format("program"))
+    record.realised["scored"] = "uncut"
+    assert doubts([record])[0].startswith(said.format("uncut program"))
     record.cell["latency"] = {"repeats": "off"}
     assert doubts([record]) == []
     record.cell["latency"] = {"repeats": "auto"}

@@ -1,5 +1,6 @@
 """Lanes: what may run side by side, in which order; outcomes become one record per cell."""
 
+import signal
 import threading
 import time
 from dataclasses import replace
@@ -102,6 +103,25 @@ def test_what_is_done_beside_preparation_has_ended_when_the_first_timing_begins(
     stage.freeze = lambda: order.append("freeze")
     stage.sweep("one")
     assert order == ["convert", "chunk", "score", "beside", "freeze", "latency"]
+
+
+def test_an_interruption_that_meets_no_child_ends_the_sweep_without_waiting_for_what_runs_beside(tmp_path, monkeypatch):
+    stage, held, ended = Stage(monkeypatch, tmp_path), threading.Event(), []
+
+    def interrupt():
+        while "score" not in stage.called:
+            time.sleep(0.01)
+        signal.raise_signal(signal.SIGINT)
+        held.wait(60)
+        ended.append(1)
+
+    stage.beside = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        stage.sweep("interrupted")
+    assert not ended
+    held.set()
+    stage.beside = None
+    assert stage.sweep("again")["score"].done
 
 
 def test_an_exception_in_one_lane_stops_the_others_from_taking_more():

@@ -41,7 +41,8 @@ def execute(
         )
         if queue.error is not None:
             raise queue.error
-        background.join()
+        while background.is_alive() and not runner.stop.is_set():
+            background.join(0.1)
         display.freeze()
         runner.deadline = None if minutes is None else began + 60 * minutes
         for task in order_in_rounds([task for task in todo if task.alone]):
