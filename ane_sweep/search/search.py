@@ -20,6 +20,7 @@ from ane_sweep.results import assemble, search_log
 from ane_sweep.results.headline import MEASURED
 from ane_sweep.search.goal import Goal, figure
 from ane_sweep.search.order import Asked, Band, Order, Predicted
+from ane_sweep.search.timings import find_runtime
 from ane_sweep.store import files
 from ane_sweep.store.cache import Store
 from ane_sweep.store.runs import Run
@@ -213,8 +214,7 @@ class Search:
         return f"not estimated: {reasons.most_common(1)[0][0]}" if reasons else "nothing here predicts what is measured"
 
     def _is_coreml(self, record: Record) -> bool:
-        chain = (self.plan.tasks[task] for task in self.plan.chains[record.cell_key])
-        return traits(next((task.params["runtime"] for task in chain if STAGES[task.stage].pooled), None)).coreml
+        return traits(find_runtime(record.cell_key, self.plan)).coreml
 
     def _band(self, record: Record) -> Band | None:
         """Return the band of this host's estimated latency; None on unsupported chips and for runtimes on a CPU."""

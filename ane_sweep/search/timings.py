@@ -37,25 +37,24 @@ def without_timings(plan: Plan) -> Plan:
     return replace(plan, tasks=kept, chains=chains, beside={cell: {} for cell in plan.beside}, whole=plan.key)
 
 
-def _runtime(cell: Cell, plan: Plan) -> str | None:
-    """Return the runtime that times a cell, or None if nothing does."""
-    timings = (plan.tasks[key] for key in plan.chains[cell.key] if STAGES[plan.tasks[key].stage].pooled)
-    return next((str(task.params["runtime"]) for task in timings), None)
+def find_runtime(cell_key: str, plan: Plan) -> str:
+    """Return the runtime that runs a cell, as its score names it: not every cell is timed."""
+    tasks = (plan.tasks[key] for key in plan.chains[cell_key])
+    return next(str(task.params["runtime"]) for task in tasks if task.stage == "score")
 
 
 def _answers_by_timing(cell: Cell, plan: Plan) -> bool:
     """Return True if a cell's timing will be its headline latency (see results/headline.py)."""
-    runtime = _runtime(cell, plan)
-    return runtime is not None and (cell.runtime != "auto" or traits(runtime).coreml)
+    return cell.latency["repeats"] != 0 and (cell.runtime != "auto" or traits(find_runtime(cell.key, plan)).coreml)
 
 
 def _explain_untimed(cell: Cell, plan: Plan) -> str | None:
     """Return why a cell has no timing that a goal can rest on, or None if it has one."""
-    if (runtime := _runtime(cell, plan)) is None:
+    if cell.latency["repeats"] == 0:
         return "latency=off times nothing; leave that out"
     if _answers_by_timing(cell, plan) or cell.latency["repeats"] != "auto":
         return None
     return (
         "with runtime=auto nothing is measured on this host, the program is only run once to see that it does; add "
-        f"runtime={runtime} to time it here, or minimise={ESTIMATE}"
+        f"runtime={find_runtime(cell.key, plan)} to time it here, or minimise={ESTIMATE}"
     )

@@ -6,6 +6,7 @@ import re
 
 import constructed
 import pytest
+from planner.test_plan import planned
 
 from ane_sweep.bridge.figures import Metric, Timing
 from ane_sweep.bridge.plan import Outcome
@@ -16,7 +17,7 @@ from ane_sweep.placement.types import Ops
 from ane_sweep.planner import config
 from ane_sweep.results import search_log
 from ane_sweep.runner.executors import local
-from ane_sweep.search import answer, run
+from ane_sweep.search import answer, run, timings
 from ane_sweep.search.goal import of_settings, parse
 from ane_sweep.search.search import SETTLED
 
@@ -321,6 +322,15 @@ def test_a_figure_of_a_timing_that_nobody_asked_for_is_refused_with_the_words_th
     ):
         played(*words)
     assert played(*words, "runtime=reference")[2] and played(words[0], "latency.repeats=2")[2]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"), [([], "with runtime=auto nothing is measured .* add runtime=reference"), (["latency=off"], "latency=off times")]
+)  # fmt: skip
+def test_a_timing_that_a_large_cell_leaves_to_its_score_is_refused_as_any_check(more, said):
+    made = planned("-m", "model=gpt2-xl", "weights=random", "latency.repeats=auto", *more)
+    with pytest.raises(ConfigError, match=said):
+        timings.settle_goal(parse(["minimise=load_ms"])[0], made, ["m4"])
 
 
 @pytest.mark.slow
