@@ -87,12 +87,11 @@ def stop_on_signals(stop: threading.Event, fork_servers: ForkServers) -> Iterato
     previous = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)} if in_main else {}
     try:
         yield
-        if stop.is_set():  # when no child ran any more
-            raise KeyboardInterrupt
     except (Interrupted, StoreError):
-        if stop.is_set():
-            raise KeyboardInterrupt from None
-        raise
+        if not stop.is_set():
+            raise
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+    if stop.is_set():  # also if the signal met no child
+        raise KeyboardInterrupt

@@ -51,14 +51,13 @@ import sys
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from ane_sweep.bridge.figures import Metric
 from ane_sweep.errors import ConfigError
 from ane_sweep.machine.stand_in import STAGE_VARIABLE, VARIABLE
-from ane_sweep.worker.runtimes._coremltools import OPTIONAL
+from ane_sweep.worker.runtimes._coremltools import OPTIONAL, import_coremltools
 
 QUESTIONS = ("compile", "load", "predict", "plan", "profile", "command", "devices")
 CONDITIONS = ("units", "program", "stage", "device", "function", "seen", "op", "type", "argv", "from_call")
@@ -119,7 +118,10 @@ class Script:
 
         iphone.install(self)
         coreai.install(self)
-        _import_coremltools()
+        # as on a Mac, where torch is not loaded yet: here the drop-in computes with it
+        loaded = {name: sys.modules.pop(name) for name in OPTIONAL if name in sys.modules}
+        import_coremltools()
+        sys.modules.update(loaded)
 
     def answer(self, on: str, call: int = 1, **asked: Any) -> dict[str, Any] | None:
         """The first answer whose conditions all hold, or None."""
@@ -204,17 +206,3 @@ except (BrokenPipeError, KeyboardInterrupt):
     os._exit(1)
 os._exit(int(os.environ["ANE_SWEEP_CODE"]))
 """
-
-
-def _import_coremltools() -> None:
-    """Import coremltools as a worker on a Mac does: it sees no torch, which is loaded here, as the drop-in computes with it."""
-    kept = {name: sys.modules.get(name) for name in OPTIONAL}
-    sys.modules.update(dict.fromkeys(OPTIONAL))  # type: ignore[arg-type]
-    try:
-        import_module("coremltools")
-    finally:
-        for name, module in kept.items():
-            if module is None:
-                del sys.modules[name]
-            else:
-                sys.modules[name] = module
